@@ -1,0 +1,1 @@
+"""Ways into a running process (a later issue): launch, ptrace, remote_exec, stacks."""

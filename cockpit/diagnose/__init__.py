@@ -1,0 +1,1 @@
+"""Pure: log text, or snapshots over time, to findings (a later issue)."""

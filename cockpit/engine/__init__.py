@@ -1,0 +1,1 @@
+"""The process that touches the machine, and the line protocol to it. Never imports textual."""

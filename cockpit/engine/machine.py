@@ -1,0 +1,48 @@
+"""What the engine's server needs of a machine. Three have it: live, simulated, recorded.
+
+Each carries its own actions: a simulated or recorded machine has no way to a signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cockpit.engine.protocol import Playback, Source
+from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.process import ProcessDetails, Relative
+from cockpit.model.snapshot import Snapshot
+
+Say = Callable[[str], None]
+"""Takes a progress sentence."""
+
+
+class Machine(Protocol):
+    """One machine, whatever it is made of. All but ``run_kill`` and ``details`` run on one thread."""
+
+    source: Source
+    title: str
+
+    def start(self) -> None:
+        """Begin reading in the background; must not block."""
+
+    def snapshot(self, interval_s: float) -> Snapshot:
+        """One tick. Never waits longer than a part of the interval for a late reading."""
+
+    def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
+        """Ancestors without VRAM of the snapshot's processes."""
+
+    def playback(self) -> Playback | None:
+        """Where a replay stands; None elsewhere."""
+
+    def play(self, paused: bool | None, speed: float | None, seek_s: float | None) -> None:
+        """Steer a replay; nothing elsewhere."""
+
+    def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
+        """Raises TargetGoneError."""
+
+    def plan_kill(self, request: KillRequest) -> KillPlan:
+        """Changes nothing. Raises RefusedError when actions are not offered at all."""
+
+    def run_kill(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
+        """Runs on a thread of its own. Raises RefusedError for an unknown or unconfirmed plan."""

@@ -1,0 +1,139 @@
+"""The lines between engine and face: JSON, one message a line, told apart by ``kind``.
+
+Versioned by PROTOCOL: a face refuses an engine of another number. Requests with an ``id`` get
+exactly one ``reply`` with that id, perhaps after some ``progress``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union
+
+import msgspec
+from msgspec import Struct
+
+from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.process import ProcessDetails, Relative
+from cockpit.model.snapshot import Snapshot
+
+PROTOCOL = 1
+
+Source = Literal["live", "demo", "replay"]
+
+
+class Message(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of every line."""
+
+
+# -- engine → face
+
+
+class Hello(Message, tag="hello"):
+    """The first line of every engine."""
+
+    protocol: int = PROTOCOL
+    version: str
+    source: Source
+    title: str = ""
+    """Scenario or file; empty for a live machine."""
+    readonly: bool = False
+
+
+class Playback(Struct, frozen=True, kw_only=True):
+    """Where a replay stands."""
+
+    position_s: float
+    duration_s: float
+    paused: bool
+    speed: float
+
+
+class Tick(Message, tag="tick"):
+    """One snapshot."""
+
+    snapshot: Snapshot
+    relatives: tuple[Relative, ...] = ()
+    """Ancestors without VRAM, only while a tree is watched."""
+    playback: Playback | None = None
+
+
+class Progress(Message, tag="progress"):
+    """What an action does right now."""
+
+    id: int
+    sentence: str
+
+
+class Reply(Message, tag="reply"):
+    """The answer to one request: ``error``, or the one field that the request asks for."""
+
+    id: int
+    error: str | None = None
+    exit_code: int = 0
+    """Of the error, as a command would end."""
+    details: ProcessDetails | None = None
+    plan: KillPlan | None = None
+    results: tuple[KillResult, ...] | None = None
+
+
+# -- face → engine
+
+
+class Watch(Message, tag="watch"):
+    """What is looked at: unseen things are not read."""
+
+    interval_s: float | None = None
+    tree: bool = False
+
+
+class AskDetails(Message, tag="ask_details"):
+    """Everything about one process."""
+
+    id: int
+    pid: int
+    start_ticks: int | None
+
+
+class AskKillPlan(Message, tag="ask_kill_plan"):
+    """What would a kill do? Changes nothing."""
+
+    id: int
+    request: KillRequest
+
+
+class RunKill(Message, tag="run_kill"):
+    """Run a plan that this engine made."""
+
+    id: int
+    plan: str
+    typed: str | None = None
+
+
+class Play(Message, tag="play"):
+    """Steer a replay; other sources ignore it."""
+
+    paused: bool | None = None
+    speed: float | None = None
+    seek_s: float | None = None
+
+
+FromEngine = Union[Hello, Tick, Progress, Reply]
+ToEngine = Union[Watch, AskDetails, AskKillPlan, RunKill, Play]
+
+_encoder = msgspec.json.Encoder()
+_from_engine = msgspec.json.Decoder(FromEngine)
+_to_engine = msgspec.json.Decoder(ToEngine)
+
+
+def encode(message: Message) -> bytes:
+    """One line, line end included."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_from_engine(line: bytes) -> FromEngine:
+    """Raises msgspec.DecodeError (ValidationError included) on anything that is not a message."""
+    return _from_engine.decode(line)
+
+
+def decode_to_engine(line: bytes) -> ToEngine:
+    """Raises msgspec.DecodeError (ValidationError included) on anything that is not a request."""
+    return _to_engine.decode(line)

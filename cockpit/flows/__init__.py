@@ -1,0 +1,1 @@
+"""Guided troubleshooting as data and a pure state machine (a later issue)."""

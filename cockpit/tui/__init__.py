@@ -1,0 +1,1 @@
+"""The face: the only package that imports textual. Draws snapshots, asks for actions."""
