@@ -27,7 +27,7 @@ class Message(Struct, frozen=True, kw_only=True, tag_field="kind"):
 # -- engine → face
 
 
-class Hello(Message, tag="hello"):
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """The first line of every engine."""
 
     protocol: int = PROTOCOL
@@ -47,7 +47,7 @@ class Playback(Struct, frozen=True, kw_only=True):
     speed: float
 
 
-class Tick(Message, tag="tick"):
+class Tick(Message, frozen=True, kw_only=True, tag="tick"):
     """One snapshot."""
 
     snapshot: Snapshot
@@ -56,14 +56,14 @@ class Tick(Message, tag="tick"):
     playback: Playback | None = None
 
 
-class Progress(Message, tag="progress"):
+class Progress(Message, frozen=True, kw_only=True, tag="progress"):
     """What an action does right now."""
 
     id: int
     sentence: str
 
 
-class Reply(Message, tag="reply"):
+class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     """The answer to one request: ``error``, or the one field that the request asks for."""
 
     id: int
@@ -78,14 +78,14 @@ class Reply(Message, tag="reply"):
 # -- face → engine
 
 
-class Watch(Message, tag="watch"):
+class Watch(Message, frozen=True, kw_only=True, tag="watch"):
     """What is looked at: unseen things are not read."""
 
     interval_s: float | None = None
     tree: bool = False
 
 
-class AskDetails(Message, tag="ask_details"):
+class AskDetails(Message, frozen=True, kw_only=True, tag="ask_details"):
     """Everything about one process."""
 
     id: int
@@ -93,14 +93,14 @@ class AskDetails(Message, tag="ask_details"):
     start_ticks: int | None
 
 
-class AskKillPlan(Message, tag="ask_kill_plan"):
+class AskKillPlan(Message, frozen=True, kw_only=True, tag="ask_kill_plan"):
     """What would a kill do? Changes nothing."""
 
     id: int
     request: KillRequest
 
 
-class RunKill(Message, tag="run_kill"):
+class RunKill(Message, frozen=True, kw_only=True, tag="run_kill"):
     """Run a plan that this engine made."""
 
     id: int
@@ -108,7 +108,7 @@ class RunKill(Message, tag="run_kill"):
     typed: str | None = None
 
 
-class Play(Message, tag="play"):
+class Play(Message, frozen=True, kw_only=True, tag="play"):
     """Steer a replay; other sources ignore it."""
 
     paused: bool | None = None

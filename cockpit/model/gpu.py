@@ -46,7 +46,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     energy_j: float | None = None
     """Since the driver was loaded (nvmlDeviceGetTotalEnergyConsumption)."""
     state: GpuState = "ok"
-    """``stale``: the last reading came late, the values are ``age_s`` old. ``lost``: GPU_IS_LOST."""
+    """``stale``: the last reading came late, values are ``age_s`` old. ``lost``: GPU_IS_LOST."""
     age_s: float = 0.0
     """Age of the moving values, seconds."""
     compute_capability: str | None = None

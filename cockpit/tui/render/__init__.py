@@ -1,1 +1,1 @@
-"""Value → lines of text with style roles. Pure: no textual, no state; the screens only place them."""
+"""Value → lines of text with style roles. Pure: no textual, no state; screens place them."""
