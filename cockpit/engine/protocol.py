@@ -6,12 +6,13 @@ exactly one ``reply`` with that id, perhaps after some ``progress``.
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.playback import Playback
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 
@@ -22,6 +23,23 @@ Source = Literal["live", "demo", "replay"]
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Base of every line."""
+
+
+class EngineOptions(Struct, frozen=True, kw_only=True):
+    """How an engine is started: the one argument of ``python -m cockpit.engine``, as JSON."""
+
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    """GPU indices; None: all."""
+    readonly: bool = False
+    demo: str | None = None
+    """Name of a demo scenario: nothing of this machine is touched."""
+    replay: str | None = None
+    """Path of a recording: nothing of this machine is touched."""
+    record: str | None = None
+    """Path of the recording to write."""
+    complete: bool = False
+    """One-shot commands: the first tick waits until rates and slow values are there, too."""
 
 
 # -- engine → face
@@ -36,15 +54,6 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     title: str = ""
     """Scenario or file; empty for a live machine."""
     readonly: bool = False
-
-
-class Playback(Struct, frozen=True, kw_only=True):
-    """Where a replay stands."""
-
-    position_s: float
-    duration_s: float
-    paused: bool
-    speed: float
 
 
 class Tick(Message, frozen=True, kw_only=True, tag="tick"):
@@ -116,8 +125,8 @@ class Play(Message, frozen=True, kw_only=True, tag="play"):
     seek_s: float | None = None
 
 
-FromEngine = Union[Hello, Tick, Progress, Reply]
-ToEngine = Union[Watch, AskDetails, AskKillPlan, RunKill, Play]
+FromEngine = Hello | Tick | Progress | Reply
+ToEngine = Watch | AskDetails | AskKillPlan | RunKill | Play
 
 _encoder = msgspec.json.Encoder()
 _from_engine = msgspec.json.Decoder(FromEngine)

@@ -1,0 +1,154 @@
+"""Arguments → command. Everything else is imported late, by the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+
+from cockpit import __version__
+from cockpit.errors import CockpitError, UsageError
+from cockpit.settings import Settings, load
+
+_DESCRIPTION = "A cockpit for people who train on NVIDIA GPUs: see, find, fix, with proof."
+_EPILOG = """\
+exit status: 0 done; 1 done, but the answer is bad; 2 wrong usage; 3 no usable NVIDIA driver or GPU;
+4 not permitted or refused by policy; 5 the target does not exist (any more)"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a Latin-1 locale has no "–"
+    try:
+        return _dispatch(arguments)
+    except BrokenPipeError:  # `cockpit ps | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except CockpitError as error:
+        sys.stderr.write(f"cockpit: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(arguments: argparse.Namespace) -> int:
+    settings = _settings(arguments)
+    command = "snapshot" if arguments.once else arguments.command
+    if command is None:
+        return _open_tui(settings)
+    signal_name = getattr(arguments, "signal", None)
+    if command == "snapshot":
+        from cockpit.commands import snapshot
+
+        return snapshot.run(settings, getattr(arguments, "form", None) or "text")
+    if command == "ps":
+        from cockpit.commands import ps
+
+        return ps.run(
+            settings,
+            json=arguments.json,
+            gpu=arguments.gpu,
+            user=arguments.user,
+            stray=arguments.stray,
+        )
+    from cockpit.commands import kill
+
+    return kill.run(
+        settings,
+        arguments.pid,
+        signal=signal_name,
+        grace_s=arguments.grace,
+        yes=arguments.yes,
+        job=arguments.job,
+    )
+
+
+def _open_tui(settings: Settings) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "dumb"):
+        raise UsageError(
+            "The cockpit needs a terminal (stdin, stdout, and a TERM that is not `dumb`). "
+            "For a look without one: cockpit snapshot"
+        )
+    from cockpit.commands.ask import open_link
+
+    # The engine first: it reads the GPUs while textual is imported here.
+    link = open_link(settings)
+    from cockpit.tui.startup import prepare
+
+    prepare()
+    from cockpit.tui.app import run
+
+    return run(settings, link)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    flags = {
+        "interval_s": arguments.interval,
+        "only": arguments.only,
+        "readonly": arguments.readonly or None,
+        "ascii": arguments.ascii or None,
+        "color": False if arguments.no_color else None,
+        "demo": arguments.demo,
+        "replay": arguments.replay,
+        "record": arguments.record,
+    }
+    return load(flags, arguments.config, dict(os.environ))
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of GPU indices like 0,2") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cockpit",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--version", action="version", version=f"gpu-cockpit {__version__}")
+    add("-i", "--interval", type=float, metavar="S", help="seconds between readings (default 1)")
+    add("-o", "--only", type=_indices, metavar="0,2", help="only these GPUs")
+    add("--readonly", action="store_true", help="offer no action at all")
+    add("--ascii", action="store_true", help="no characters beyond ASCII")
+    add("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
+    add("--demo", nargs="?", const="busy", metavar="SCENARIO", help="a simulated machine, no GPU")
+    add("--replay", metavar="FILE", help="play a recording")
+    add("--record", metavar="FILE", help="write a recording while running")
+    add("--config", metavar="FILE", help="another config file")
+    add("-1", "--once", action="store_true", help="the same as `cockpit snapshot`")
+    _add_commands(parser)
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    snapshot = commands.add_parser("snapshot", help="one reading of everything")
+    form = snapshot.add_mutually_exclusive_group()
+    for name, what in (
+        ("json", "typed JSON; null is unknown, `gaps` says why"),
+        ("csv", "one line a GPU"),
+        ("schema", "the JSON schema"),
+    ):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
+
+    ps = commands.add_parser("ps", help="who holds GPU memory")
+    ps.add_argument("--json", action="store_true")
+    ps.add_argument("--gpu", type=int, metavar="N", help="only holders of this GPU")
+    ps.add_argument("--user", metavar="U", help="only this user's")
+    ps.add_argument("--stray", action="store_true", help="only strays")
+
+    kill = commands.add_parser("kill", help="end processes, and see their memory come back")
+    kill.add_argument("pid", nargs="+", metavar="PID[:START_TICKS]")
+    kill.add_argument("--signal", metavar="TERM", help="this signal, without escalation")
+    kill.add_argument("--grace", type=float, default=10.0, metavar="S", help="wait for SIGTERM")
+    kill.add_argument("--yes", action="store_true", help="answer yes to every question")
+    kill.add_argument("--job", action="store_true", help="children and ranks of the job as well")

@@ -1,0 +1,136 @@
+"""One tick of the live machine: asks every source, and builds the Snapshot."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from cockpit.collect.gpus import GpuSource
+from cockpit.collect.holders import HolderScan
+from cockpit.collect.host import HostSource
+from cockpit.collect.ledger import build_ledger
+from cockpit.collect.process_table import ProcessTable
+from cockpit.collect.readings import GpuReadings
+from cockpit.model.event import Event, EventKind
+from cockpit.model.ledger import Ledger
+from cockpit.model.process import Process, Relative
+from cockpit.model.snapshot import SamplerStatus, Snapshot
+from cockpit.model.text import clean_command, size
+from cockpit.model.time import iso
+
+KEPT_EVENTS = 100
+PATIENCE_SHARE = 0.4
+"""Share of the interval that a tick waits for a late GPU."""
+LONGEST_PATIENCE_S = 0.4
+COMPLETE_PATIENCE_S = 2.5
+"""One-shot commands promise an answer within 3 s."""
+
+
+class Sampler:
+    """Holds the sources and what has to be remembered between ticks. Used from one thread."""
+
+    def __init__(self, only: tuple[int, ...] | None, *, complete: bool = False) -> None:
+        self.gpus = GpuSource(only)
+        self._table = ProcessTable()
+        self._host = HostSource()
+        self._holders = HolderScan()
+        self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self._noted: deque[Event] = deque()
+        self._complete = complete
+        self._own_cpu = _OwnCpu()
+
+    def start(self) -> None:
+        """Starts the readers; returns at once."""
+        self.gpus.start()
+        self._holders.start()
+
+    def note(self, event: Event) -> None:
+        """Add an event from any thread; it is in the next snapshot."""
+        self._noted.append(event)
+
+    def sample(self, interval_s: float) -> Snapshot:
+        """One tick."""
+        readings = self._read_gpus(interval_s)
+        now = time.time()
+        no_gpu = readings.driver.error is not None
+        table = self._table.read(readings.uses, now, gpus=readings.gpus, fallback=no_gpu)
+        ledger = build_ledger(
+            readings.memory, readings.gpus, readings.uses, table.processes, self._holders.latest()
+        )
+        self._holders.want(no_gpu or any(_has_riddle(one) for one in ledger))
+        self._events += readings.events
+        self._events += process_events(table.started, table.ended, iso(now))
+        while self._noted:
+            self._events.append(self._noted.popleft())
+        return Snapshot(
+            taken_at=iso(now),
+            host=self._host.read(),
+            driver=readings.driver,
+            topology=readings.topology,
+            gpus=readings.gpus,
+            processes=table.processes,
+            ledger=ledger,
+            events=tuple(self._events),
+            sampler=self._own_cpu.status(interval_s),
+        )
+
+    def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
+        """Ancestors without VRAM of the snapshot's processes."""
+        return self._table.relatives(snapshot.processes)
+
+    def _read_gpus(self, interval_s: float) -> GpuReadings:
+        if self._complete:
+            return self.gpus.read(COMPLETE_PATIENCE_S, complete=True)
+        return self.gpus.read(min(interval_s * PATIENCE_SHARE, LONGEST_PATIENCE_S))
+
+
+def _has_riddle(ledger: Ledger) -> bool:
+    return any(one.kind in ("none_found", "device_holders") for one in ledger.explanations)
+
+
+def process_events(started: Sequence[Process], ended: Sequence[Process], at: str) -> list[Event]:
+    """Who began to hold GPU memory, and who let go of it."""
+    return [
+        *(_event(at, one, "process_started", "began to use") for one in started),
+        *(
+            _event(at, one, "process_ended", f"let go of {size(one.vram_bytes)} on")
+            for one in ended
+        ),
+    ]
+
+
+def _event(at: str, process: Process, kind: EventKind, what: str) -> Event:
+    gpus = [use.gpu for use in process.devices]
+    who = f"{clean_command(process.command, process.name)[:60]} (pid {process.pid})"
+    where = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}" if gpus else "no GPU"
+    return Event(
+        at=at,
+        gpu=gpus[0] if len(gpus) == 1 else None,
+        kind=kind,
+        sentence=f"{who} {what} {where}",
+        severity="info",
+    )
+
+
+class _OwnCpu:
+    """The engine's own cost between two ticks."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def status(self, interval_s: float) -> SamplerStatus:
+        wall, cpu = time.monotonic(), time.process_time()
+        spent = wall - self._wall
+        share = round(100 * (cpu - self._cpu) / spent, 2) if spent > 0.05 else None
+        self._wall, self._cpu = wall, cpu
+        return SamplerStatus(interval_s=interval_s, cpu_pct=share, rss_bytes=_own_rss_bytes())
+
+
+def _own_rss_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,98 @@
+"""One snapshot or one answer from an engine, within a time that a person waits."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from cockpit.engine.link import Link
+from cockpit.engine.protocol import EngineOptions, Message, Progress, Reply, Tick
+from cockpit.errors import CockpitError, LinkError, NoDriverError
+from cockpit.model.snapshot import Snapshot
+from cockpit.settings import Settings, state_directory
+
+PATIENCE_S = 3.0
+
+
+def open_link(settings: Settings, *, complete: bool = False) -> Link:
+    """An engine for these settings; its stderr goes to the state directory where that exists."""
+    options = EngineOptions(
+        interval_s=settings.interval_s,
+        only=settings.only,
+        readonly=settings.readonly,
+        demo=settings.demo,
+        replay=settings.replay,
+        record=settings.record,
+        complete=complete,
+    )
+    return Link(options, log_path=engine_log())
+
+
+def engine_log() -> str | None:
+    """Where an engine's stderr goes: its last words explain an end. None: nowhere to write."""
+    directory = state_directory()
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except OSError:
+        return None
+    path = os.path.join(directory, f"engine-{os.getpid()}.log")
+    return path if os.access(directory, os.W_OK) else None
+
+
+def remove_log(link: Link) -> None:
+    """The log of an engine that ended well is worth nothing."""
+    if link.log_path is not None and os.path.exists(link.log_path):
+        os.unlink(link.log_path)
+
+
+def one_snapshot(settings: Settings) -> Snapshot:
+    """The first complete tick. Raises LinkError when none comes within 3 s."""
+    link = open_link(settings, complete=True)
+    try:
+        return first_tick(link)
+    finally:
+        link.close()
+        remove_log(link)
+
+
+def first_tick(link: Link) -> Snapshot:
+    """Raises LinkError when no tick comes within 3 s."""
+    end = time.monotonic() + PATIENCE_S
+    while (left := end - time.monotonic()) > 0:
+        message = link.receive(left)
+        if isinstance(message, Tick):
+            return message.snapshot
+    raise LinkError("The engine gave no reading within 3 seconds: is the machine overloaded?")
+
+
+def answer(link: Link, question: Message, question_id: int, patience_s: float) -> Reply:
+    """The reply to one request; progress goes to stderr. Raises the error that the engine names."""
+    link.send(question)
+    end = time.monotonic() + patience_s
+    while (left := end - time.monotonic()) > 0:
+        message = link.receive(left)
+        if isinstance(message, Progress) and message.id == question_id:
+            tell(message.sentence)
+        elif isinstance(message, Reply) and message.id == question_id:
+            if message.error is not None:
+                raise _error(message)
+            return message
+    raise LinkError(f"The engine gave no answer within {patience_s:.0f} seconds.")
+
+
+def tell(sentence: str) -> None:
+    """One sentence on stderr: diagnostics never mix with data."""
+    os.write(2, sentence.encode(errors="backslashreplace") + b"\n")
+
+
+def require_driver(snapshot: Snapshot) -> None:
+    """Raises NoDriverError with cause and next steps when there is no GPU to talk about."""
+    error = snapshot.driver.error
+    if error is not None:
+        raise NoDriverError("\n  ".join((error.message, *error.advice)))
+
+
+def _error(reply: Reply) -> CockpitError:
+    error = CockpitError(reply.error or "")
+    error.exit_code = reply.exit_code
+    return error

@@ -1,0 +1,73 @@
+"""``python -m cockpit.engine [OPTIONS-AS-JSON]``: serve this machine, a demo or a recording on stdio.
+
+Only what the chosen machine needs is imported: a demo has no signal, no NVML, no /proc in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+
+import msgspec
+
+from cockpit.engine.machine import Machine
+from cockpit.engine.protocol import EngineOptions
+from cockpit.engine.server import Recorder, Server
+from cockpit.engine.wire import LineReader, LineWriter
+from cockpit.errors import CockpitError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs until end-of-file on stdin. Returns the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    try:
+        options = msgspec.json.decode(arguments[0] if arguments else "{}", type=EngineOptions)
+        machine, recorder = choose_machine(options), open_recorder(options)
+    except (msgspec.DecodeError, CockpitError) as error:
+        sys.stderr.write(f"{error}\n")
+        return getattr(error, "exit_code", 2)
+    # A key typed in the user's terminal is for the face; the engine ends at end-of-file.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Server(machine, options, LineReader(0), claim_stdout(), recorder).run()
+    return 0
+
+
+def choose_machine(options: EngineOptions) -> Machine:
+    """The live machine unless a demo or a recording was asked for. Raises UsageError."""
+    if options.demo is not None:
+        from cockpit.collect.simulated import SimulatedMachine
+
+        return SimulatedMachine(options.demo)
+    if options.replay is not None:
+        from cockpit.collect.recording import RecordedMachine
+
+        return RecordedMachine(options.replay)
+    from cockpit.engine.live import LiveMachine
+
+    return LiveMachine(options)
+
+
+def open_recorder(options: EngineOptions) -> Recorder | None:
+    """The recording that is written alongside, if one was asked for. Raises UsageError."""
+    if options.record is None:
+        return None
+    from cockpit.collect.recording import RecordingWriter
+
+    return RecordingWriter(options.record)
+
+
+def claim_stdout() -> LineWriter:
+    """The wire gets a descriptor of its own; fd 1 becomes stderr, so that no library writes in it."""
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    return LineWriter(wire)
+
+
+if __name__ == "__main__":
+    status = main()
+    # Not sys.exit: reader threads may sit in a driver call that never returns.
+    sys.stderr.flush()
+    os._exit(status)

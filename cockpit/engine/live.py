@@ -1,0 +1,101 @@
+"""The live machine: the sampler's readings and the real actions behind the Machine protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from cockpit.act.journal import Journal
+from cockpit.act.signal import Kills
+from cockpit.collect.details import details
+from cockpit.collect.gpus import GpuSource
+from cockpit.collect.sampler import Sampler
+from cockpit.engine.machine import Say
+from cockpit.engine.protocol import EngineOptions, Source
+from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.event import Event
+from cockpit.model.playback import Playback
+from cockpit.model.process import Process, ProcessDetails, Relative
+from cockpit.model.snapshot import Snapshot
+from cockpit.model.time import iso
+
+VRAM_DEADLINE_S = 0.5
+"""A proof of freed memory waits this long for one answer of NVML."""
+
+
+class LiveMachine:
+    """This host, its GPUs and its processes."""
+
+    source: Source = "live"
+    title = ""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._sampler = Sampler(options.only, complete=options.complete)
+        self._processes: Sequence[Process] = ()
+        self._kills = Kills(
+            _LiveVram(self._sampler.gpus),
+            Journal(),
+            processes=lambda: self._processes,
+            readonly=options.readonly,
+        )
+
+    def start(self) -> None:
+        """Starts the readers."""
+        self._sampler.start()
+
+    def snapshot(self, interval_s: float) -> Snapshot:
+        """One tick of the sampler."""
+        snapshot = self._sampler.sample(interval_s)
+        self._processes = snapshot.processes
+        return snapshot
+
+    def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
+        """Ancestors without VRAM of the snapshot's processes."""
+        return self._sampler.relatives(snapshot)
+
+    def playback(self) -> Playback | None:
+        """A live machine has no playback."""
+        return None
+
+    def play(self, paused: bool | None, speed: float | None, seek_s: float | None) -> None:
+        """A live machine cannot be steered through time."""
+
+    def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
+        """Raises TargetGoneError."""
+        return details(pid, start_ticks)
+
+    def plan_kill(self, request: KillRequest) -> KillPlan:
+        """What the kill would do."""
+        return self._kills.plan(request)
+
+    def run_kill(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
+        """Signals, waits, proves; each result is an event as well. Raises RefusedError."""
+        results = self._kills.run(plan_id, typed, say)
+        for result in results:
+            worked = result.exit_code == 0
+            self._sampler.note(
+                Event(
+                    at=iso(time.time()),
+                    gpu=None,
+                    kind="action",
+                    sentence=result.sentence,
+                    severity="info" if worked else "warning",
+                )
+            )
+        return results
+
+
+class _LiveVram:
+    """The proof of a kill, read afresh from NVML."""
+
+    def __init__(self, gpus: GpuSource) -> None:
+        self._gpus = gpus
+
+    def vram_by_pid(self) -> dict[int, int] | None:
+        """Bytes that NVML lists for each pid now; None when no GPU answered."""
+        reading = self._gpus.vram(VRAM_DEADLINE_S)
+        return dict(reading.by_pid) if reading.used_by_gpu else None
+
+    def used_by_gpu(self) -> dict[int, int]:
+        """Used bytes of each GPU that answered."""
+        return dict(self._gpus.vram(VRAM_DEADLINE_S).used_by_gpu)

@@ -1,0 +1,202 @@
+"""The engine's loop: a tick on time, requests in between, actions on threads of their own.
+
+Knows the protocol and the Machine; nothing of NVML, /proc or signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from cockpit import __version__
+from cockpit.engine.machine import Machine
+from cockpit.engine.protocol import (
+    AskDetails,
+    AskKillPlan,
+    EngineOptions,
+    Hello,
+    Message,
+    Play,
+    Progress,
+    Reply,
+    RunKill,
+    Tick,
+    ToEngine,
+    Watch,
+    decode_to_engine,
+    encode,
+)
+from cockpit.engine.wire import LineReader, LineWriter
+from cockpit.errors import CockpitError
+from cockpit.model.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+SHORTEST_INTERVAL_S = 0.1
+LONGEST_INTERVAL_S = 60.0
+ACTION_PATIENCE_S = 20.0
+"""How long a kill that was begun may go on after the face is gone (grace time and proof)."""
+
+
+class Recorder(Protocol):
+    """Takes every snapshot."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Appends one."""
+
+
+class Server:
+    """Serves one machine to one face."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        options: EngineOptions,
+        reader: LineReader,
+        writer: LineWriter,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._machine = machine
+        self._options = options
+        self._reader = reader
+        self._writer = writer
+        self._recorder = recorder
+        self._interval_s = clamp_interval(options.interval_s)
+        self._tree = False
+        self._late = 0
+        self._next = time.monotonic()
+        self._connected = True
+        self._wake = threading.Event()
+        self._actions: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Until the face closes its end."""
+        self._send(
+            Hello(
+                version=__version__,
+                source=self._machine.source,
+                title=self._machine.title,
+                readonly=self._options.readonly,
+            )
+        )
+        self._machine.start()
+        while self._connected:
+            self._tick()
+            self._serve_until_next_tick()
+        for action in self._actions:
+            action.join(ACTION_PATIENCE_S)
+
+    # -- ticks
+
+    def _tick(self) -> None:
+        snapshot = self._machine.snapshot(self._interval_s)
+        if self._late:
+            status = msgspec.structs.replace(snapshot.sampler, late_ticks=self._late)
+            snapshot = msgspec.structs.replace(snapshot, sampler=status)
+        if self._recorder is not None:
+            self._recorder.write(snapshot)
+        relatives = self._machine.relatives(snapshot) if self._tree else ()
+        self._send(Tick(snapshot=snapshot, relatives=relatives, playback=self._machine.playback()))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """The next tick on the beat; beats that passed meanwhile are skipped and counted."""
+        now = time.monotonic()
+        self._next += self._interval_s
+        while self._next <= now:
+            self._next += self._interval_s
+            self._late += 1
+
+    def _serve_until_next_tick(self) -> None:
+        while self._connected:
+            left = self._next - time.monotonic()
+            if left <= 0 or self._wake.is_set():
+                self._wake.clear()
+                return
+            # An action that ends wants its effect seen at once; 50 ms is at once.
+            if self._actions:
+                left = min(left, 0.05)
+            if select.select([self._reader.fd], [], [], left)[0]:
+                self._receive()
+
+    def _receive(self) -> None:
+        for line in self._reader.read():
+            try:
+                self._serve(decode_to_engine(line))
+            except msgspec.DecodeError as error:
+                log.warning("not a request, ignored: %s", error)
+        if self._reader.ended:
+            self._connected = False
+
+    # -- requests
+
+    def _serve(self, request: ToEngine) -> None:
+        if isinstance(request, Watch):
+            self._watch(request)
+        elif isinstance(request, Play):
+            self._machine.play(request.paused, request.speed, request.seek_s)
+            self._tick_now()
+        elif isinstance(request, AskDetails):
+            pid, ticks = request.pid, request.start_ticks
+            self._answer(
+                request.id, lambda id_: Reply(id=id_, details=self._machine.details(pid, ticks))
+            )
+        elif isinstance(request, AskKillPlan):
+            wanted = request.request
+            self._answer(
+                request.id, lambda id_: Reply(id=id_, plan=self._machine.plan_kill(wanted))
+            )
+        else:
+            self._answer(request.id, lambda id_: self._run_kill(id_, request))
+
+    def _watch(self, request: Watch) -> None:
+        if request.interval_s is not None:
+            self._interval_s = clamp_interval(request.interval_s)
+            self._next = min(self._next, time.monotonic() + self._interval_s)
+        if request.tree and not self._tree:
+            self._tick_now()
+        self._tree = request.tree
+
+    def _run_kill(self, id_: int, request: RunKill) -> Reply:
+        def say(sentence: str) -> None:
+            self._send(Progress(id=id_, sentence=sentence))
+
+        return Reply(id=id_, results=self._machine.run_kill(request.plan, request.typed, say))
+
+    def _answer(self, id_: int, work: Callable[[int], Reply]) -> None:
+        """Run ``work`` on a thread, so that neither a tick nor another request waits for it."""
+
+        def answer() -> None:
+            try:
+                reply = work(id_)
+            except CockpitError as error:
+                reply = Reply(id=id_, error=str(error), exit_code=error.exit_code)
+            except Exception as error:  # noqa: BLE001 - the face must get an answer
+                log.exception("request %s failed", id_)
+                reply = Reply(id=id_, error=f"The engine failed at this: {error!r}", exit_code=1)
+            self._send(reply)
+            if reply.results is not None:
+                self._tick_now()
+
+        self._actions = [thread for thread in self._actions if thread.is_alive()]
+        thread = threading.Thread(target=answer, name=f"request-{id_}", daemon=True)
+        self._actions.append(thread)
+        thread.start()
+
+    def _tick_now(self) -> None:
+        self._wake.set()
+
+    def _send(self, message: Message) -> None:
+        if not self._writer.write(encode(message)):
+            self._connected = False
+
+
+def clamp_interval(interval_s: float) -> float:
+    """Within what makes sense: 0.1 s to 60 s."""
+    return min(max(interval_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
