@@ -1,0 +1,38 @@
+"""Why a value is missing, in words. One table for every page."""
+
+from __future__ import annotations
+
+from cockpit.tui.render.cells import foreign
+
+_WORDS = {
+    "not_supported": "not supported by this GPU",
+    "no_permission": "no permission",
+    "gpu_lost": "GPU is lost",
+    "lost": "GPU is lost",
+    "timeout": "the driver does not answer",
+    "driver_too_old": "driver too old",
+    "mig": "not available while MIG is on",
+    "wsl": "not available under WSL",
+    "other_namespace": "other namespace",
+    "unified_memory": "unified memory: the host's",
+    "hidepid": "hidden by hidepid",
+    "hidden": "hidden by hidepid",
+    "other_user": "another user's",
+    "gone": "process is gone",
+    "not_found": "not found",
+    "library_not_found": "no NVIDIA library",
+    "no_samples": "no samples yet",
+    "first_reading": "known from the second reading on",
+    "container": "not visible in this container",
+    "not_installed": "not installed",
+    "disabled": "switched off",
+    "unknown": "not known",
+    "error": "reading failed",
+}
+
+
+def gap_words(reason: str | None) -> str:
+    """The reason of a gap as people say it; a reason that the table lacks is made readable."""
+    if not reason:
+        return "not known"
+    return _WORDS.get(reason) or foreign(reason).replace("_", " ")

@@ -1,0 +1,187 @@
+"""History as traces that advance in place: one line of levels, or several lines of area.
+
+A trace is a sweep, like the one of an oscilloscope: sample *k* stands at place *k modulo width*
+until the beam comes round again, and one blank cell goes before the beam. A new sample then changes
+two neighbouring cells, where a trace that scrolls changes all of them (ten times the bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cockpit.model.gpu import Gpu
+from cockpit.model.history import History, Metric
+from cockpit.tui.line import Line, Span
+from cockpit.tui.render.cells import fit_line, merged, pad
+from cockpit.tui.render.glyphs import Glyphs
+
+_DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
+"""Braille dots of the left and the right half, filled from below."""
+
+_UNITS: dict[Metric, str] = {"util": "%", "vram": "%", "power": "W", "temp": "°C", "cpu": "%"}
+TITLES: dict[Metric, str] = {
+    "util": "utilisation",
+    "vram": "VRAM in use",
+    "power": "power",
+    "temp": "temperature",
+    "cpu": "host CPU",
+}
+"""Names of the traces, for headings."""
+
+
+def sweep(
+    history: History, gpu: int, metric: Metric, slots: int, per_slot: int = 1, blank: int = 1
+) -> list[float | None]:
+    """The newest samples at their places; None for gaps and for the ``blank`` places ahead.
+
+    ``per_slot`` samples are averaged; a group that is not full yet is not shown, so that a slot
+    changes once.
+    """
+    places: list[float | None] = [None] * slots
+    newest = history.count // per_slot - 1
+    for group in range(max(0, newest - slots + 1 + blank), newest + 1):
+        first = group * per_slot
+        numbers = range(first, first + per_slot)
+        known = [v for n in numbers if (v := history.sample(gpu, metric, n)) is not None]
+        places[group % slots] = sum(known) / len(known) if known else None
+    return places
+
+
+def scale(metric: Metric, gpu: Gpu | None) -> tuple[float, float]:
+    """Bottom and top of a trace: fixed ones, so that equal heights mean equal things."""
+    if metric == "power":
+        limit = gpu.power_limit_w if gpu else None
+        return 0.0, limit or 700.0
+    return (20.0, 100.0) if metric == "temp" else (0.0, 100.0)
+
+
+def spark(
+    history: History,
+    gpu: int,
+    metric: Metric,
+    cells: int,
+    glyphs: Glyphs,
+    limits: tuple[float, float] = (0.0, 100.0),
+    per_cell: int = 1,
+) -> Span:
+    """One line of exactly ``cells`` cells. All zero: a still line, which costs no bytes."""
+    values = sweep(history, gpu, metric, cells, per_cell)
+    if all(v is None or v <= limits[0] + 0.5 for v in values):
+        known = any(v is not None for v in values)
+        return (glyphs.spark[0] * cells if known else " " * cells), "dim"
+    return "".join(_level(v, limits, glyphs.spark) for v in values), "bar"
+
+
+def _level(value: float | None, limits: tuple[float, float], levels: str) -> str:
+    if value is None:
+        return " "
+    return levels[min(len(levels) - 1, int(_share(value, limits) * len(levels)))]
+
+
+def _share(value: float, limits: tuple[float, float]) -> float:
+    low, high = limits
+    return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.0
+
+
+def area(
+    history: History,
+    gpu: int,
+    metric: Metric,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    limits: tuple[float, float] = (0.0, 100.0),
+    per_slot: int = 1,
+) -> list[str]:
+    """``height`` lines of ``width`` cells, top first; two samples a cell where braille is shown."""
+    per_cell = 2 if glyphs.braille else 1
+    values = sweep(history, gpu, metric, width * per_cell, per_slot, blank=per_cell)
+    shares = [None if v is None else _share(v, limits) for v in values]
+    draw = _braille_row if glyphs.braille else _block_row
+    return [draw(shares, height - 1 - row, height, glyphs) for row in range(height)]
+
+
+def _braille_row(shares: Sequence[float | None], row: int, height: int, _: Glyphs) -> str:
+    """Row counted from the bottom; a known value has at least the lowest dot."""
+    cells = []
+    for at in range(0, len(shares), 2):
+        left = _steps(shares[at], row, height, 4)
+        right = _steps(shares[at + 1], row, height, 4)
+        dots = _DOTS[0][left] | _DOTS[1][right]
+        cells.append(chr(0x2800 + dots) if dots else " ")
+    return "".join(cells)
+
+
+def _block_row(shares: Sequence[float | None], row: int, height: int, glyphs: Glyphs) -> str:
+    levels = " " + glyphs.spark
+    return "".join(levels[_steps(share, row, height, len(levels) - 1)] for share in shares)
+
+
+def _steps(share: float | None, row: int, height: int, steps: int) -> int:
+    if share is None:
+        return 0
+    total = max(1, round(share * height * steps))
+    return min(steps, max(0, total - row * steps))
+
+
+def trace_lines(
+    history: History,
+    gpus: Sequence[Gpu],
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    metric: Metric,
+    per_slot: int = 1,
+) -> list[Line]:
+    """A pane of ``height`` lines with the traces of these GPUs, side by side where it is wide."""
+    if not gpus or height < 1 or width < 12:
+        return []
+    columns = _pane_columns(len(gpus), width, height)
+    panel_width = width // columns
+    rows = -(-len(gpus) // columns)
+    panel_height = max(1, height // rows)
+    panels = [_panel(history, g, panel_width, panel_height, glyphs, metric, per_slot) for g in gpus]
+    lines: list[Line] = []
+    for first in range(0, len(panels), columns):
+        group = panels[first : first + columns]
+        lines += [merged(span for panel in group for span in panel[n]) for n in range(panel_height)]
+    return [glyphs.finish(fit_line(line, width)) for line in lines[:height]]
+
+
+def _pane_columns(count: int, width: int, height: int) -> int:
+    """The fewest columns that give every GPU two lines, as long as a panel keeps 36 cells."""
+    most = max(1, width // 36)
+    for columns in range(1, most + 1):
+        if -(-count // columns) * 2 <= height:
+            return columns
+    return min(most, count)
+
+
+def _panel(
+    history: History,
+    gpu: Gpu,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    metric: Metric,
+    per_slot: int,
+) -> list[Line]:
+    """One GPU: its number and newest value at the left, the trace beside them."""
+    cells = width - 8
+    limits = scale(metric, gpu)
+    if height == 1:
+        value = _value(history, gpu, metric, 6)
+        # One line has the number of the GPU and the value in the same eight cells.
+        text = spark(history, gpu.index, metric, max(1, cells - 2), glyphs, limits, per_slot)
+        return [(((f"{gpu.index:>3} "), "label"), (value, ""), text)]
+    drawn = area(history, gpu.index, metric, cells, height, glyphs, limits, per_slot)
+    texts: list[Span] = [(pad(f" GPU {gpu.index}", 8), "label")]
+    texts += [(pad(f" {_value(history, gpu, metric, 0)}", 8), "")]
+    texts += [(" " * 8, "")] * (height - 2)
+    return [(text, (line, "bar")) for text, line in zip(texts, drawn, strict=True)]
+
+
+def _value(history: History, gpu: Gpu, metric: Metric, width: int) -> str:
+    value = history.latest(gpu.index, metric)
+    text = "–" if value is None else f"{value:.0f}{_UNITS[metric]}"
+    return f"{text + ' ':>{width}}" if width else text
