@@ -1,7 +1,7 @@
 """Fixtures that several rooms' tests share.
 
-``simbox`` runs a command on a simulated GPU machine (tests/simnvml): the real binding over a library
-that answers like NVML. It is built once per run with the machine's C compiler.
+``simbox`` runs a command on a simulated GPU machine (tests/simnvml): the real binding over a
+library that answers like NVML. It is built once per run with the machine's C compiler.
 """
 
 from __future__ import annotations
