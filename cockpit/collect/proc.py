@@ -6,9 +6,11 @@ os.open/read/close and an own parse read 500 ``stat`` files in 2.0 ms; psutil ne
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
+import resource
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -135,6 +137,47 @@ def stat(root: str, pid: int) -> Stat | Gap:
     if isinstance(raw, Gap):
         return raw
     return parse_stat(raw) or Gap("gone")
+
+
+class StatFile:
+    """/proc/PID/stat of one process, for reading in every tick.
+
+    A kept descriptor halves the cost (500 reads: 2.7 ms for 4.9), and answers ESRCH when the
+    process is gone instead of showing a later one that has its pid.
+    """
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, root: str, pid: int) -> None:
+        self._path = f"{root}/{pid}/stat"
+        self._descriptor = -1
+
+    def keep(self) -> None:
+        """From now on the descriptor stays open, until :meth:`close`."""
+        if self._descriptor < 0:
+            with contextlib.suppress(OSError):  # gone, or too many files: read by the path
+                self._descriptor = os.open(self._path, os.O_RDONLY)
+
+    def read(self) -> bytes | Gap:
+        """The line as it is."""
+        if self._descriptor < 0:
+            return read(self._path, 1024)
+        try:
+            return os.pread(self._descriptor, 1024, 0)
+        except OSError as error:
+            return _gap(error)
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def descriptors_to_keep() -> int:
+    """Half of what this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(0, min(4096, soft // 2)) if soft != resource.RLIM_INFINITY else 4096
 
 
 def status(root: str, pid: int) -> Status | Gap:

@@ -6,6 +6,7 @@ What cannot change is read once for a (pid, start ticks); a tick reads /proc/PID
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -23,7 +24,9 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.process import Process, Relative, Stray
 
 OWNERS_PER_READ = 100
-"""New processes whose environ, cgroup and maps are read in one tick: the first frame is early."""
+OWNERS_BUDGET_S = 0.03
+"""New processes whose environ, cgroup and maps are read in one tick, and how long: the first frame
+shall not wait for them (a torch process's maps take 1 to 3 ms)."""
 FAMILY_EVERY_S = 5.0
 """How old the list of all processes may be in which a dead leader's survivors are looked for."""
 
@@ -34,6 +37,8 @@ class ProcessTable:
     def __init__(self, root: str = "/proc", *, owners_per_read: int = OWNERS_PER_READ) -> None:
         self._root = root
         self._owners_per_read = owners_per_read
+        self._complete = False
+        self._keepable = proc.descriptors_to_keep()
         self._watched: dict[int, Watched] = {}
         self._hidden: dict[int, Process] = {}
         self._turnover = Turnover(root)
@@ -54,12 +59,14 @@ class ProcessTable:
         gpus: Sequence[Gpu] = (),
         fallback: bool = False,
         holders: Mapping[int, tuple[str, ...]] | None = None,
+        complete: bool = False,
     ) -> ProcessReading:
         """One tick; ``now`` is monotonic, in seconds.
 
         ``fallback``: there is no NVML; the rows are then the ``holders`` of device files and the
-        biggest processes of the host.
+        biggest processes of the host. ``complete``: wait until every process's owner is read.
         """
+        self._complete = complete
         if fallback:
             chosen = self._selection.choose(now, holders or {})
             return ProcessReading(tuple(self._rows(dict.fromkeys(chosen, ()), now)))
@@ -96,29 +103,39 @@ class ProcessTable:
     def _forget(self, grouped: Mapping[int, object]) -> None:
         """Late, because a process of a GPU that does not answer comes back with its history."""
         if len(self._watched) > 2 * len(grouped) + 1024:
-            self._watched = {pid: it for pid, it in self._watched.items() if pid in grouped}
+            for pid in [pid for pid in self._watched if pid not in grouped]:
+                self._watched.pop(pid).file.close()
             self._hidden = {pid: it for pid, it in self._hidden.items() if pid in grouped}
 
     def _watch(self, pid: int, uses: Sequence[ProcessUse], now: float) -> str | None:
-        """Reads one stat; says why when the pid cannot be looked up."""
+        """Reads one process; says why when the pid cannot be looked up."""
+        watched = self._watched.get(pid)
+        gap = watched.tick(uses, now) if watched else Gap("gone")
+        if gap is None:
+            return None
+        # Not known yet, or gone: then the pid may belong to a later process already.
         stat = proc.stat(self._root, pid)
         if isinstance(stat, Gap):
             return stat.reason
-        watched = self._watched.get(pid)
-        if watched is None or not watched.same(stat):
-            watched = self._watched[pid] = Watched(self._root, pid, stat, now, self._boot)
-            self._hidden.pop(pid, None)
-        watched.update(stat, uses, now)
-        return None
+        if watched:
+            watched.file.close()
+        fresh = self._watched[pid] = Watched(self._root, pid, stat, now, self._boot)
+        if len(self._watched) <= self._keepable:
+            fresh.file.keep()
+        self._hidden.pop(pid, None)
+        gap = fresh.tick(uses, now)
+        return gap.reason if gap else None
 
     def _read_owners(self, grouped: Mapping[int, object]) -> None:
-        left = self._owners_per_read
-        for watched in self._watched.values():
-            if watched.owner is None and watched.pid in grouped:
-                if left == 0:
-                    return
-                watched.read_owner()
-                left -= 1
+        left, deadline = self._owners_per_read, time.perf_counter() + OWNERS_BUDGET_S
+        for pid in grouped:
+            watched = self._watched.get(pid)
+            if watched is None or watched.owner is not None:
+                continue
+            if not self._complete and (left == 0 or time.perf_counter() > deadline):
+                return
+            watched.read_owner()
+            left -= 1
 
     def _visible_row(self, watched: Watched, uses: tuple[ProcessUse, ...], now: float) -> Process:
         return watched.process(uses, self._stray(watched, uses, now) if uses else None)
@@ -150,15 +167,15 @@ class ProcessTable:
     # -- stray
 
     def _stray(self, watched: Watched, uses: tuple[ProcessUse, ...], now: float) -> Stray | None:
-        if not self._is_suspicious(watched, uses):
+        if not self._is_suspicious(watched):
             return None
         known = self._samples_lost.isdisjoint(use.gpu for use in uses)
         facts = watched.facts(uses, now, known)
         return judge(self._with_family(facts, watched, now))
 
-    def _is_suspicious(self, watched: Watched, uses: tuple[ProcessUse, ...]) -> bool:
+    def _is_suspicious(self, watched: Watched) -> bool:
         """Cheap, for every row of every tick: may one of the four reasons hold at all?"""
-        if any(use.sm_pct for use in uses):
+        if watched.computes:
             return False
         stat = watched.stat
         if stat.state in "ZX" or stat.ppid in (0, 1) or stat.ppid != watched.first_ppid:
