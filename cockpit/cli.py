@@ -79,7 +79,7 @@ def _open_tui(settings: Settings) -> int:
     link = open_link(settings)
     from cockpit.tui.startup import prepare
 
-    prepare()
+    prepare(color=settings.color)
     from cockpit.tui.app import run
 
     return run(settings, link)

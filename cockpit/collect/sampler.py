@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from cockpit.collect.gpus import GpuSource
-from cockpit.collect.holders import HolderScan
+from cockpit.collect.holders import HolderScan, device_minors
 from cockpit.collect.host import HostSource
 from cockpit.collect.ledger import build_ledger
-from cockpit.collect.process_table import ProcessTable
+from cockpit.collect.proc import in_initial_namespace
+from cockpit.collect.process_table import ProcessReading, ProcessTable
 from cockpit.collect.readings import GpuReadings
 from cockpit.model.event import Event, EventKind
 from cockpit.model.ledger import Ledger
@@ -24,8 +25,9 @@ KEPT_EVENTS = 100
 PATIENCE_SHARE = 0.4
 """Share of the interval that a tick waits for a late GPU."""
 LONGEST_PATIENCE_S = 0.4
-COMPLETE_PATIENCE_S = 2.5
+COMPLETE_PATIENCE_S = 2.3
 """One-shot commands promise an answer within 3 s."""
+COMPLETE_PAUSE_S = 0.25
 
 
 class Sampler:
@@ -39,6 +41,8 @@ class Sampler:
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._noted: deque[Event] = deque()
         self._complete = complete
+        self._contained = not in_initial_namespace("/proc")
+        self._minors = device_minors()
         self._own_cpu = _OwnCpu()
 
     def start(self) -> None:
@@ -53,11 +57,21 @@ class Sampler:
     def sample(self, interval_s: float) -> Snapshot:
         """One tick."""
         readings = self._read_gpus(interval_s)
-        now = time.time()
         no_gpu = readings.driver.error is not None
-        table = self._table.read(readings.uses, now, gpus=readings.gpus, fallback=no_gpu)
+        table = self._read_processes(readings)
+        if self._complete:  # rates of CPU and disk are differences between two readings
+            self._host.read()
+            time.sleep(COMPLETE_PAUSE_S)
+            table = self._read_processes(readings)
+        now = time.time()
         ledger = build_ledger(
-            readings.memory, readings.gpus, readings.uses, table.processes, self._holders.latest()
+            readings.memory,
+            readings.gpus,
+            readings.uses,
+            table.processes,
+            self._holders.holders(),
+            contained=self._contained,
+            minors=self._minors,
         )
         self._holders.want(no_gpu or any(_has_riddle(one) for one in ledger))
         self._events += readings.events
@@ -79,6 +93,15 @@ class Sampler:
     def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
         """Ancestors without VRAM of the snapshot's processes."""
         return self._table.relatives(snapshot.processes)
+
+    def _read_processes(self, readings: GpuReadings) -> ProcessReading:
+        return self._table.read(
+            readings.uses,
+            time.monotonic(),
+            gpus=readings.gpus,
+            fallback=readings.driver.error is not None,
+            holders=self._holders.latest(),
+        )
 
     def _read_gpus(self, interval_s: float) -> GpuReadings:
         if self._complete:

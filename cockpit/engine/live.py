@@ -94,8 +94,10 @@ class _LiveVram:
     def vram_by_pid(self) -> dict[int, int] | None:
         """Bytes that NVML lists for each pid now; None when no GPU answered."""
         reading = self._gpus.vram(VRAM_DEADLINE_S)
-        return dict(reading.by_pid) if reading.used_by_gpu else None
+        if not reading.used_bytes:
+            return None
+        return {pid: size or 0 for pid, size in reading.process_bytes.items()}
 
     def used_by_gpu(self) -> dict[int, int]:
         """Used bytes of each GPU that answered."""
-        return dict(self._gpus.vram(VRAM_DEADLINE_S).used_by_gpu)
+        return dict(self._gpus.vram(VRAM_DEADLINE_S).used_bytes)

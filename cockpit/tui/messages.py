@@ -32,3 +32,19 @@ class RowHighlighted(_RowMessage):
     def can_replace(self, message: Message) -> bool:
         """True for a waiting message of the same list."""
         return isinstance(message, RowHighlighted) and message.view is self.view
+
+
+class FilterTyped(Message):
+    """The filter's text has changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class FilterClosed(Message):
+    """The filter line is closed; the filter stays (enter) or is given up (esc)."""
+
+    def __init__(self, keep: bool) -> None:
+        super().__init__()
+        self.keep = keep

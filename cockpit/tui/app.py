@@ -1,0 +1,267 @@
+"""The app: holds the session and the View, hands each View to the page in front.
+
+One direction: engine → Tick → View → page.show(view) → widget.show(rows). Back come messages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from time import monotonic
+from typing import ClassVar
+
+from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from cockpit.commands.ask import remove_log
+from cockpit.engine.link import Link
+from cockpit.engine.protocol import Hello, Tick
+from cockpit.errors import CockpitError
+from cockpit.model.history import History
+from cockpit.settings import Settings
+from cockpit.tui import theme
+from cockpit.tui.driver import QuickDriver
+from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.screens.base import Page
+from cockpit.tui.screens.overview import OverviewScreen
+from cockpit.tui.session import Listener, Session
+from cockpit.tui.view import View
+from cockpit.tui.wire import WireDiff
+
+INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+DIGITS_WITHIN_S = 0.5
+"""Two digits typed within this time are one GPU number."""
+
+
+class TickArrived(Message):
+    """A tick is there to be drawn. A newer one takes the place of one that waits."""
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest is worth drawing."""
+        return isinstance(message, TickArrived)
+
+
+class CockpitApp(WireDiff[int]):
+    """The face."""
+
+    CSS_PATH = "cockpit.tcss"
+    TITLE = "gpu-cockpit"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "leave", "quit", id="app.quit", tooltip="Leave; nothing else stops"),
+        Binding("question_mark,f1", "help", "help", id="app.help", key_display="?"),
+        Binding(
+            "p", "pause", "pause", id="app.pause", tooltip="Hold the picture, not the sampling"
+        ),
+        Binding("plus", "interval(1)", "slower", id="app.slower", show=False),
+        Binding("minus", "interval(-1)", "faster", id="app.faster", show=False),
+        Binding("l", "events", "events", id="app.events", tooltip="Everything that happened"),
+        Binding("n", "topology", "links", id="app.topology", tooltip="NVLink, PCIe and P2P"),
+        Binding("ctrl+c", "leave", "quit", id="app.interrupt", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "suspend", id="app.suspend", show=False),
+        *(
+            Binding(str(digit), f"digit({digit})", "GPU", show=False, id=f"app.gpu_{digit}")
+            for digit in range(10)
+        ),
+    ]
+
+    def __init__(self, settings: Settings, link: Link) -> None:
+        super().__init__(driver_class=QuickDriver, ansi_color=None if settings.color else True)
+        self.settings = settings
+        self.wire_diff = settings.wire_diff
+        self.view: View | None = None
+        """What is on screen; None before the first tick."""
+        self._session = Session(
+            link, Listener(self._on_hello, self._on_tick, self._on_trouble, self._on_refused)
+        )
+        self._history = History()
+        self._newest: Tick | None = None
+        self._hello: Hello | None = None
+        self._trouble: str | None = None
+        self._interval_s = settings.interval_s
+        self._paused = False
+        self._tree = False
+        self._glyphs = Glyphs.ascii() if wants_ascii(settings) else Glyphs.unicode()
+        self._digits: tuple[float, str] = (0.0, "")
+        self.failure: CockpitError | None = None
+        """Why the app ended by itself."""
+        theme.register(self)
+        self.set_keymap(settings.keys)
+
+    @property
+    def session(self) -> Session:
+        """For pages that ask."""
+        return self._session
+
+    def on_mount(self) -> None:
+        """Begin to listen; the first tick has mostly come while textual was imported."""
+        self.theme = theme.pick(self.settings.theme, self.settings.color, os.environ)
+        self._session.open()
+        self.push_screen(OverviewScreen(self.settings))
+
+    def on_unmount(self) -> None:
+        """The engine is let go before the terminal is given back."""
+        self._session.close()
+
+    # -- from the session
+
+    def _on_hello(self, hello: Hello) -> None:
+        self._hello = hello
+
+    def _on_tick(self, tick: Tick) -> None:
+        self._trouble = None
+        self._newest = tick
+        self._history.append(tick.snapshot)
+        self.post_message(TickArrived())
+
+    def _on_trouble(self, sentence: str) -> None:
+        self._trouble = sentence
+        if self._newest is not None:
+            self._show_newest()
+        else:
+            self.notify(sentence, severity="error", timeout=10)
+
+    def _on_refused(self, error: CockpitError) -> None:
+        self.failure = error
+        self.exit(error.exit_code)
+
+    def on_tick_arrived(self) -> None:
+        """Draw the newest tick, unless the picture is held."""
+        if not self._paused:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        tick, hello = self._newest, self._hello
+        if tick is None or hello is None:
+            return
+        self.view = View(
+            snapshot=tick.snapshot,
+            history=self._history,
+            relatives=tick.relatives,
+            playback=tick.playback,
+            source=hello.source,
+            title=hello.title,
+            glyphs=self._glyphs,
+            interval_s=self._interval_s,
+            paused=self._paused,
+            readonly=hello.readonly,
+            recording=self.settings.record is not None,
+            trouble=self._trouble,
+        )
+        self.show_view()
+
+    def show_view(self) -> None:
+        """Give the View to the page in front; a dialog in front leaves the page as it is."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Page):
+                if self.view is not None and screen.is_mounted:
+                    screen.show(self.view)
+                return
+
+    # -- keys
+
+    def action_leave(self) -> None:
+        """Quit at once."""
+        self.exit(0)
+
+    def action_pause(self) -> None:
+        """Hold the picture; a replay is paused itself."""
+        if self.view is not None and self.view.playback is not None:
+            self._session.play(paused=not self.view.playback.paused)
+            return
+        self._paused = not self._paused
+        self._show_newest()
+
+    def action_interval(self, step: int) -> None:
+        """A longer or shorter interval; for a replay, its speed."""
+        if self.view is not None and self.view.playback is not None:
+            self._session.play(speed=self.view.playback.speed * (0.5 if step > 0 else 2.0))
+            return
+        near = min(INTERVALS_S, key=lambda one: abs(one - self._interval_s))
+        index = min(max(INTERVALS_S.index(near) + step, 0), len(INTERVALS_S) - 1)
+        self._interval_s = INTERVALS_S[index]
+        self.look_at(tree=self._tree)
+        self._show_newest()
+
+    def look_at(self, *, tree: bool) -> None:
+        """Tell the engine what is looked at."""
+        self._tree = tree
+        self._session.watch(interval_s=self._interval_s, tree=tree)
+
+    def action_digit(self, digit: int) -> None:
+        """Open the GPU of that number; two digits in quick succession are one number."""
+        now = monotonic()
+        at, text = self._digits
+        text = f"{text}{digit}" if now - at < DIGITS_WITHIN_S else str(digit)
+        self._digits = (now, text)
+        self.open_gpu(int(text))
+
+    def open_gpu(self, index: int) -> None:
+        """The page of one GPU; says so when there is none of that number."""
+        if self.view is None:
+            return
+        if all(gpu.index != index for gpu in self.view.snapshot.gpus):
+            self.notify(f"There is no GPU {index} here.", severity="warning", timeout=3)
+            return
+        from cockpit.tui.screens.gpu import GpuScreen
+
+        if isinstance(self.screen, GpuScreen):
+            self.screen.choose(index)
+        else:
+            self.push_screen(GpuScreen(index))
+
+    def action_events(self) -> None:
+        """The page of events."""
+        from cockpit.tui.screens.events import EventsScreen
+
+        self._open(EventsScreen())
+
+    def action_topology(self) -> None:
+        """The page of links between GPUs."""
+        from cockpit.tui.screens.topology import TopologyScreen
+
+        self._open(TopologyScreen())
+
+    def action_help(self) -> None:
+        """The keys of the page in front."""
+        from cockpit.tui.screens.help import HelpScreen
+
+        self._open(HelpScreen(self.screen.active_bindings))
+
+    def _open(self, page: Page) -> None:
+        if type(self.screen) is not type(page):
+            self.push_screen(page)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: every key that works here by its name, and the themes."""
+        for binding in screen.active_bindings.values():
+            one = binding.binding
+            if one.description and one.id and binding.enabled:
+                title = one.tooltip or one.description
+
+                def run(action: str = one.action, node: object = binding.node) -> object:
+                    return self.run_action(action, node)  # type: ignore[arg-type]
+
+                yield SystemCommand(one.description.capitalize(), title, run)
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+
+
+def wants_ascii(settings: Settings) -> bool:
+    """As asked; else by whether the locale can write more."""
+    if settings.ascii is not None:
+        return settings.ascii
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    return encoding != "utf8"
+
+
+def run(settings: Settings, link: Link) -> int:
+    """Opens the cockpit on this terminal; returns the exit status."""
+    app = CockpitApp(settings, link)
+    status = app.run(mouse=settings.mouse)
+    remove_log(link)
+    if app.failure is not None:
+        raise app.failure
+    return status or 0

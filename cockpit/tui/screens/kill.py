@@ -1,0 +1,206 @@
+"""The kill dialog: what exactly would happen, one confirmation, what came of it.
+
+Plan → (typed pid where the policy asks for it) → progress → a result for each process, and the
+offer of SIGKILL for those that ignored the signal. The engine plans, signals and proves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from cockpit.errors import CockpitError
+from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.tui.line import Line
+from cockpit.tui.render.kill_lines import failure_lines, plan_lines, result_lines
+from cockpit.tui.widgets.line_view import FixedLines
+
+if TYPE_CHECKING:
+    from cockpit.tui.app import CockpitApp
+
+SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
+EDGE = 4
+"""Columns that border and padding of the dialog take."""
+
+
+class KillDialog(ModalScreen[bool]):
+    """Dismissed with whether something was signalled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "leave", id="kill.leave"),
+        Binding("enter,y", "confirm", "do it", id="kill.confirm"),
+        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal"),
+        Binding("right,l", "signal(1)", "signal", id="kill.next_signal"),
+        Binding("j", "job", "whole job", id="kill.job"),
+        Binding("k", "escalate", "SIGKILL", id="kill.escalate"),
+    ]
+
+    def __init__(self, targets: tuple[Target, ...]) -> None:
+        super().__init__()
+        self._request = KillRequest(targets=targets)
+        self._plan: KillPlan | None = None
+        self._progress: list[str] = []
+        self._results: tuple[KillResult, ...] = ()
+        self._error: str | None = None
+        self._running = False
+        self._signalled = False
+
+    def compose(self) -> ComposeResult:
+        """Lines, and a field for what has to be typed."""
+        with Vertical(classes="dialog"):
+            yield FixedLines(id="plan")
+            yield Input(id="typed", select_on_focus=False)
+
+    def on_mount(self) -> None:
+        """Ask for the plan at once."""
+        self._typed.display = False
+        self._ask_plan()
+
+    @property
+    def _cockpit(self) -> CockpitApp:
+        return cast("CockpitApp", self.app)
+
+    @property
+    def _typed(self) -> Input:
+        return self.query_one("#typed", Input)
+
+    @property
+    def _is_done(self) -> bool:
+        return bool(self._results) or self._error is not None
+
+    # -- keys
+
+    def action_leave(self) -> None:
+        """Leave; a signal that was sent stays sent, and its result comes as an event."""
+        self.dismiss(self._signalled)
+
+    def action_signal(self, step: int) -> None:
+        """Another signal is another plan."""
+        if self._running or self._is_done or self._plan is None:
+            return
+        index = (SIGNALS.index(self._request.signal) + step) % len(SIGNALS)
+        self._replan(signal=SIGNALS[index])
+
+    def action_job(self) -> None:
+        """With or without children and ranks."""
+        if not (self._running or self._is_done):
+            self._replan(job=not self._request.job)
+
+    def action_confirm(self) -> None:
+        """Run the plan; after the end, leave."""
+        if self._is_done:
+            self.action_leave()
+        elif self._plan is not None and not self._running and self._can_run(self._plan):
+            if self._plan.typed is None:
+                self._run(self._plan, None)
+            else:
+                self._typed.focus()
+
+    def action_escalate(self) -> None:
+        """Plan SIGKILL for those that ignored the signal; it asks for the typed pid."""
+        if not any(one.offer_kill for one in self._results):
+            return
+        ticks = {one.pid: one.start_ticks for one in self._plan.targets} if self._plan else {}
+        self._request = KillRequest(
+            targets=tuple(
+                Target(pid=one.pid, start_ticks=ticks.get(one.pid))
+                for one in self._results
+                if one.offer_kill
+            ),
+            signal="KILL",
+        )
+        self._results, self._progress = (), []
+        self._ask_plan()
+
+    @on(Input.Submitted, "#typed")
+    def typed(self, event: Input.Submitted) -> None:
+        """The pid was typed: run, or say that it is another one."""
+        if self._plan is None or self._running:
+            return
+        if event.value.strip() == self._plan.typed:
+            self._run(self._plan, event.value.strip())
+        else:
+            self._typed.value = ""
+            self.notify(f"Type {self._plan.typed} to go on, esc to leave.", severity="warning")
+
+    # -- conversation with the engine
+
+    def _replan(self, *, signal: str | None = None, job: bool | None = None) -> None:
+        self._request = KillRequest(
+            targets=self._request.targets,
+            signal=signal or self._request.signal,
+            job=self._request.job if job is None else job,
+        )
+        self._ask_plan()
+
+    @work(exclusive=True, group="plan", exit_on_error=False)
+    async def _ask_plan(self) -> None:
+        try:
+            self._plan = await self._cockpit.session.kill_plan(self._request)
+        except CockpitError as error:
+            self._error = str(error)
+        self._show()
+
+    @work(exclusive=True, group="run", exit_on_error=False)
+    async def _run(self, plan: KillPlan, typed: str | None) -> None:
+        self._running = self._signalled = True
+        self._show()
+        try:
+            self._results = await self._cockpit.session.run_kill(plan.id, typed, self._say)
+        except CockpitError as error:
+            self._error = str(error)
+        self._running = False
+        if self.is_attached:
+            self._show()
+
+    def _say(self, sentence: str) -> None:
+        self._progress.append(sentence)
+        if self.is_attached:
+            self._show()
+
+    # -- what is seen
+
+    @staticmethod
+    def _can_run(plan: KillPlan) -> bool:
+        return any(one.refusal is None for one in plan.targets)
+
+    def _show(self) -> None:
+        asks = self._plan is not None and self._plan.typed is not None
+        open_field = asks and not (self._running or self._is_done) and self._can_run_plan()
+        if open_field and not self._typed.display:
+            self._typed.value = ""
+            self._typed.display = True
+            self._typed.focus()
+        elif not open_field and self._typed.display:
+            self._typed.display = False
+            self.set_focus(None)
+        self.query_one("#plan", FixedLines).show_lines(self._lines())
+
+    def _can_run_plan(self) -> bool:
+        return self._plan is not None and self._can_run(self._plan)
+
+    def _lines(self) -> list[Line]:
+        view = self._cockpit.view
+        if view is None:
+            return []
+        width = min(100, self.app.size.width * 9 // 10) - EDGE
+        if self._error is not None:
+            return failure_lines(self._error, width, view.glyphs)
+        if self._results:
+            return result_lines(self._results, width, view.glyphs)
+        if self._plan is None:
+            return [(("looking at the processes …", "dim"),)]
+        return plan_lines(
+            self._plan,
+            width,
+            view.glyphs,
+            job=self._request.job,
+            signals=SIGNALS,
+            progress=self._progress if self._running else None,
+        )

@@ -1,0 +1,374 @@
+"""The first page: title, host, GPUs, traces, what is wrong, processes, events, keys.
+
+Holds the choices of the process table (sort, filter, tree, tags) and no telemetry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from cockpit.model.action import Target
+from cockpit.model.history import Metric
+from cockpit.model.process import Process
+from cockpit.settings import Settings
+from cockpit.tui.filter import Filter, parse
+from cockpit.tui.line import Line, Row
+from cockpit.tui.messages import FilterClosed, FilterTyped, RowChosen
+from cockpit.tui.render.alerts import Alert, alert_line, alerts
+from cockpit.tui.render.driver_panel import driver_panel
+from cockpit.tui.render.event_rows import event_rows, event_strip
+from cockpit.tui.render.gpu_rows import gpu_lines
+from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
+from cockpit.tui.render.key_line import Hint, key_line
+from cockpit.tui.render.layout import OverviewLayout, overview
+from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
+from cockpit.tui.render.remarks import snapshot_remarks
+from cockpit.tui.render.times import clock, moment
+from cockpit.tui.render.trace import trace_lines
+from cockpit.tui.screens.base import Page
+from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered
+from cockpit.tui.view import View
+from cockpit.tui.widgets.line_view import FixedLines, LineView
+
+TRACED: tuple[Metric, ...] = ("util", "vram", "power", "temp")
+
+
+class OverviewScreen(Page):
+    """Everything on one page; never left, other pages stand on it."""
+
+    AUTO_FOCUS = "#processes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", id="filter", key_display="/", tooltip="Filter rows"),
+        Binding("x,f9", "kill", "kill", id="kill", tooltip="Signal the row, or all tagged rows"),
+        Binding("space", "tag", "tag", id="tag", key_display="space", tooltip="Tag the row"),
+        Binding("t", "tree", "tree", id="tree", tooltip="Processes under their parents"),
+        Binding("s,f6", "sort", "sort", id="sort", tooltip="Sort by the next column"),
+        Binding(
+            "S", "reverse", "reverse", id="reverse", show=False, tooltip="Turn the order round"
+        ),
+        Binding("e", "environment", "env", id="environment", tooltip="Environment of the row"),
+        Binding("v", "metric", "trace", id="metric", tooltip="What the traces show"),
+        Binding("tab", "app.focus_next", "pane", id="pane.next", show=False),
+        Binding("shift+tab", "app.focus_previous", "pane", id="pane.previous", show=False),
+        Binding("escape", "clear", "clear", id="clear", show=False, tooltip="Tags and filter off"),
+    ]
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        key = next((one for one in SORT_KEYS if one == settings.sort), "vram")
+        self._sort = Sort(key)
+        self._filter = Filter()
+        self._tree = False
+        self._metric: Metric = "util"
+        self._tags: dict[Hashable, Target] = {}
+        self._order: tuple[Hashable, ...] = ()
+        self._layout: OverviewLayout | None = None
+
+    def compose(self) -> ComposeResult:
+        """Eight panes, each a list of lines."""
+        yield FixedLines(id="title")
+        yield FixedLines(id="host")
+        yield LineView(id="gpus", empty=(("reading the GPUs …", "dim"),))
+        yield FixedLines(id="traces")
+        yield FixedLines(id="alerts")
+        yield LineView(id="processes")
+        yield FixedLines(id="events")
+        yield FixedLines(id="footer")
+
+    def on_mount(self) -> None:
+        """The panes are looked up once; every tick needs them."""
+        self._gpus = self.query_one("#gpus", LineView)
+        self._processes = self.query_one("#processes", LineView)
+        self._fixed = {
+            name: self.query_one(f"#{name}", FixedLines)
+            for name in ("title", "host", "traces", "alerts", "events", "footer")
+        }
+
+    # -- drawing
+
+    def show(self, view: View) -> None:
+        """All panes for this View."""
+        width, height = self.app.size
+        layout = overview(height, len(view.snapshot.gpus))
+        self._resize_panes(layout)
+        found = alerts(view.snapshot)
+        self._fixed["title"].show_lines([self._title(view, width)])
+        self._fixed["host"].show_lines(
+            [host_line(view.snapshot.host, width, view.glyphs, view.history)]
+        )
+        self._show_gpus(view, width, layout)
+        self._show_traces(view, width, layout)
+        self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
+        self._show_processes(view, width)
+        self._show_events(view, width, layout)
+        self._fixed["footer"].show_lines([key_line(self._hints(), width, view.glyphs)])
+
+    def _resize_panes(self, layout: OverviewLayout) -> None:
+        if layout == self._layout:
+            return
+        self._layout = layout
+        self._gpus.styles.height = layout.gpus
+        self._fixed["traces"].styles.height = layout.traces
+        self._fixed["traces"].display = layout.traces > 0
+        self._fixed["events"].styles.height = layout.events
+
+    def _title(self, view: View, width: int) -> Line:
+        state = TitleState(
+            clock=clock(view.snapshot.taken_at, utc_offset_s()),
+            demo=view.title if view.source == "demo" else None,
+            replay=_replay(view),
+            paused=view.paused,
+            readonly=view.readonly,
+            recording=view.recording,
+            disconnected=view.trouble is not None,
+        )
+        return title_line(view.snapshot, state, width, view.glyphs)
+
+    def _show_gpus(self, view: View, width: int, layout: OverviewLayout) -> None:
+        snapshot = view.snapshot
+        if snapshot.driver.error is not None and not snapshot.gpus:
+            lines = driver_panel(snapshot.driver.error, width, view.glyphs)
+            self._gpus.styles.height = min(len(lines), max(3, self.app.size.height // 2))
+            self._layout = None
+            self._gpus.header = None
+            self._gpus.show(Row(("panel", number), line) for number, line in enumerate(lines))
+            return
+        rows = gpu_lines(
+            snapshot.gpus,
+            view.history,
+            width,
+            layout.gpus,
+            view.glyphs,
+            snapshot_remarks(snapshot),
+        )
+        self._gpus.header = rows[0].line if rows else None
+        self._gpus.show(rows[1:])
+
+    def _show_traces(self, view: View, width: int, layout: OverviewLayout) -> None:
+        if layout.traces:
+            self._fixed["traces"].show_lines(
+                trace_lines(
+                    view.history,
+                    view.snapshot.gpus,
+                    width,
+                    layout.traces,
+                    view.glyphs,
+                    self._metric,
+                )
+            )
+
+    def _alerts(self, view: View, found: Sequence[Alert], width: int) -> Line:
+        if view.trouble is not None:
+            return ((f" ! {view.trouble}"[:width], "error"),)
+        if self._filter.error is not None:
+            return ((f" ! {self._filter.error}"[:width], "warn"),)
+        return alert_line(found, width, view.glyphs)
+
+    def _show_processes(self, view: View, width: int) -> None:
+        every = view.snapshot.processes
+        chosen = [one for one in every if self._filter.matches(one)] if self._filter else every
+        sorted_ = ordered(chosen, self._sort, self._order)
+        self._order = tuple(identity(one) for one in sorted_)
+        table = process_table(
+            width,
+            view.glyphs,
+            now_s=moment(view.snapshot.taken_at),
+            tagged=self._tags,
+            processes=sorted_,
+        )
+        self._processes.header = process_header(table, self._sort)
+        self._processes.empty = self._why_empty(view)
+        if self._tree and not self._filter:
+            self._processes.show(tree_rows(table, sorted_, view.relatives))
+        else:
+            self._processes.show(process_rows(table, sorted_))
+
+    def _why_empty(self, view: View) -> Line:
+        if self._filter:
+            words = f" no process matches {self._filter.describe()}: esc shows all"
+        elif view.snapshot.driver.error is not None:
+            words = " no process to show"
+        else:
+            words = " no process holds GPU memory here"
+        return ((words, "dim"),)
+
+    def _show_events(self, view: View, width: int, layout: OverviewLayout) -> None:
+        events, offset = view.snapshot.events, utc_offset_s()
+        if layout.events == 1 or not events:
+            lines = [event_strip(events, width, view.glyphs, offset)]
+        else:
+            newest = events[-layout.events :]
+            rows = event_rows(newest, width, view.glyphs, utc_offset_s=offset)
+            lines = [row.line for row in rows][: layout.events]
+        self._fixed["events"].show_lines(lines)
+
+    def _hints(self) -> list[Hint]:
+        """From the bindings that are on right now, so that a remapped key shows itself."""
+        shown = [one for one in self.active_bindings.values() if one.enabled and one.binding.show]
+        order = {name: number for number, name in enumerate(_HINTS)}
+        shown.sort(key=lambda one: order.get(one.binding.id or "", len(order)))
+        seen: dict[str, Hint] = {}
+        for one in shown:
+            if one.binding.id in order and one.binding.id not in seen:
+                key = self.app.get_key_display(one.binding)
+                seen[one.binding.id] = (key, one.binding.description)
+        return list(seen.values())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Read-only offers no action at all."""
+        if action in ("kill", "tag"):
+            return not (self.cockpit.settings.readonly or _is_readonly(self.cockpit.view))
+        return True
+
+    # -- keys
+
+    def action_tree(self) -> None:
+        """Under their parents, or flat."""
+        self._tree = not self._tree
+        self.cockpit.look_at(tree=self._tree)
+        self.redraw()
+
+    def action_sort(self) -> None:
+        """By the next column."""
+        self._sort, self._order = self._sort.next(), ()
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self._sort, self._order = Sort(self._sort.key, not self._sort.reverse), ()
+        self.redraw()
+
+    def action_metric(self) -> None:
+        """The traces show the next value."""
+        self._metric = TRACED[(TRACED.index(self._metric) + 1) % len(TRACED)]
+        self.redraw()
+
+    def action_tag(self) -> None:
+        """Tag or untag the row, and go to the next."""
+        process = self._under_cursor()
+        if process is not None:
+            key = identity(process)
+            if self._tags.pop(key, None) is None:
+                self._tags[key] = Target(pid=process.pid, start_ticks=process.start_ticks)
+            self.redraw()
+        self._processes.action_cursor_down()
+
+    def action_clear(self) -> None:
+        """No tags, no filter."""
+        self._tags.clear()
+        self._filter = Filter()
+        self.redraw()
+
+    async def action_filter(self) -> None:
+        """Open the line in which the filter is typed."""
+        from cockpit.tui.widgets.filter_input import FilterInput
+
+        found = self.query(FilterInput)
+        field = found.first() if found else FilterInput()
+        if not found:
+            await self.mount(field)
+        field.add_class("open")
+        field.focus()
+
+    def action_kill(self) -> None:
+        """The dialog for the tagged rows, or for the row under the cursor."""
+        from cockpit.tui.screens.kill import KillDialog
+
+        targets = tuple(self._tags.values())
+        process = self._under_cursor()
+        if not targets and process is not None:
+            targets = (Target(pid=process.pid, start_ticks=process.start_ticks),)
+        if targets:
+            self.app.push_screen(KillDialog(targets), self._killed)
+        else:
+            self.notify("No process is under the cursor.", severity="warning", timeout=3)
+
+    def _killed(self, signalled: bool | None) -> None:
+        if signalled:
+            self._tags.clear()
+        self.redraw()
+
+    def action_environment(self) -> None:
+        """The process page, at the environment."""
+        self._open_process("environment")
+
+    def _open_process(self, part: str) -> None:
+        process = self._under_cursor()
+        if process is not None:
+            from cockpit.tui.screens.process import ProcessScreen
+
+            self.app.push_screen(ProcessScreen(process.pid, process.start_ticks, part))
+
+    def _under_cursor(self) -> Process | None:
+        view, key = self.cockpit.view, self._processes.cursor
+        if view is None:
+            return None
+        return next((one for one in view.snapshot.processes if identity(one) == key), None)
+
+    # -- messages
+
+    @on(RowChosen, "#processes")
+    def open_process(self) -> None:
+        """Enter on a process."""
+        self._open_process("details")
+
+    @on(RowChosen, "#gpus")
+    def open_gpu(self, event: RowChosen) -> None:
+        """Enter on a GPU, or on a row of several: its first."""
+        if isinstance(event.key, tuple) and event.key[0] == "gpu":
+            self.cockpit.open_gpu(int(event.key[1]))
+
+    @on(FilterTyped)
+    def filter_typed(self, event: FilterTyped) -> None:
+        """Filter while it is typed."""
+        self._filter, self._order = parse(event.text), ()
+        self.redraw()
+
+    @on(FilterClosed)
+    def filter_closed(self, event: FilterClosed) -> None:
+        """Back to the table."""
+        for field in self.query("#filter"):
+            field.remove_class("open")
+        if not event.keep:
+            self._filter = Filter()
+        self._processes.focus()
+        self.redraw()
+
+
+_HINTS = (
+    "app.help",
+    "filter",
+    "kill",
+    "app.quit",
+    "tag",
+    "sort",
+    "tree",
+    "environment",
+    "app.events",
+    "app.topology",
+    "metric",
+    "app.pause",
+)
+"""Ids of the bindings in the key line; what does not fit is left out from the end."""
+
+
+def _replay(view: View) -> str | None:
+    if view.playback is None:
+        return "" if view.source == "replay" else None
+    one = view.playback
+    return replay_words(one.position_s, one.duration_s, one.speed, one.paused)
+
+
+def _is_readonly(view: View | None) -> bool:
+    return view is not None and (view.readonly or view.source == "replay")
+
+
+def utc_offset_s() -> float:
+    """Of this terminal's time zone, now."""
+    return float(time.localtime().tm_gmtoff)

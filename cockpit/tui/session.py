@@ -1,0 +1,190 @@
+"""The face's conversation with its engine: ticks in, questions out, and a new engine after a crash.
+
+Knows asyncio and the Link; nothing of textual. NVML has been seen to take its process down with
+it (GPU lost): then the engine is started again, and the screen says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from cockpit.engine.link import Link
+from cockpit.engine.protocol import (
+    AskDetails,
+    AskKillPlan,
+    Hello,
+    Message,
+    Play,
+    Progress,
+    Reply,
+    RunKill,
+    Tick,
+    Watch,
+)
+from cockpit.errors import CockpitError, LinkError, UsageError
+from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.process import ProcessDetails
+
+RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Before each new engine; the last one again and again. A tick begins the row anew."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Whom the session tells what."""
+
+    hello: Callable[[Hello], None]
+    tick: Callable[[Tick], None]
+    trouble: Callable[[str], None]
+    """A sentence: the engine is gone and comes again."""
+    refused: Callable[[CockpitError], None]
+    """The engine cannot serve these options (no such recording): nothing to wait for."""
+
+
+class Session:
+    """One engine after another. Everything runs on the event loop's thread."""
+
+    def __init__(self, link: Link, listener: Listener) -> None:
+        self._link = link
+        self._listener = listener
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._progress: dict[int, Callable[[str], None]] = {}
+        self._watch = Watch()
+        self._restarts = 0
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Begin to listen; needs a running loop."""
+        asyncio.get_running_loop().add_reader(self._link.fileno(), self._read)
+
+    def close(self) -> None:
+        """Let the engine go; does not wait for one that the kernel holds."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            asyncio.get_running_loop().remove_reader(self._link.fileno())
+        self._link.close()
+
+    # -- questions
+
+    def watch(self, *, interval_s: float | None, tree: bool) -> None:
+        """Tell the engine what is looked at; told again to an engine that follows."""
+        self._watch = Watch(interval_s=interval_s, tree=tree)
+        self._send(self._watch)
+
+    def play(
+        self,
+        *,
+        paused: bool | None = None,
+        speed: float | None = None,
+        seek_s: float | None = None,
+    ) -> None:
+        """Steer a replay."""
+        self._send(Play(paused=paused, speed=speed, seek_s=seek_s))
+
+    async def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
+        """Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        reply = await self._ask(AskDetails(id=id_, pid=pid, start_ticks=start_ticks), id_)
+        if reply.details is None:
+            raise LinkError("The engine answered without details.")
+        return reply.details
+
+    async def kill_plan(self, request: KillRequest) -> KillPlan:
+        """Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        reply = await self._ask(AskKillPlan(id=id_, request=request), id_)
+        if reply.plan is None:
+            raise LinkError("The engine answered without a plan.")
+        return reply.plan
+
+    async def run_kill(
+        self, plan: str, typed: str | None, say: Callable[[str], None]
+    ) -> tuple[KillResult, ...]:
+        """Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        self._progress[id_] = say
+        try:
+            reply = await self._ask(RunKill(id=id_, plan=plan, typed=typed), id_)
+        finally:
+            self._progress.pop(id_, None)
+        return reply.results or ()
+
+    async def _ask(self, message: Message, id_: int) -> Reply:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = future
+        try:
+            self._link.send(message)
+            reply: Reply = await future
+        finally:
+            self._waiting.pop(id_, None)
+        if reply.error is not None:
+            raise CockpitError(reply.error)
+        return reply
+
+    def _send(self, message: Message) -> None:
+        # An engine that is gone is noticed and replaced where its lines are read.
+        with contextlib.suppress(LinkError):
+            self._link.send(message)
+
+    # -- answers
+
+    def _read(self) -> None:
+        try:
+            messages = self._link.drain()
+        except CockpitError as error:
+            self._lost(error)
+            return
+        for message in messages:
+            self._dispatch(message)
+
+    def _dispatch(self, message: object) -> None:
+        if isinstance(message, Tick):
+            self._restarts = 0
+            self._listener.tick(message)
+        elif isinstance(message, Reply):
+            future = self._waiting.get(message.id)
+            if future is not None and not future.done():
+                future.set_result(message)
+        elif isinstance(message, Progress):
+            if (say := self._progress.get(message.id)) is not None:
+                say(message.sentence)
+        elif isinstance(message, Hello):
+            self._listener.hello(message)
+
+    # -- a new engine
+
+    def _lost(self, error: CockpitError) -> None:
+        asyncio.get_running_loop().remove_reader(self._link.fileno())
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(LinkError(f"{error} What was asked may or may not be done."))
+        if isinstance(error, UsageError):
+            self._listener.refused(error)
+        elif not self._closed:
+            self._restart_later(str(error))
+
+    def _restart_later(self, why: str) -> None:
+        pause = RESTART_PAUSES_S[min(self._restarts, len(RESTART_PAUSES_S) - 1)]
+        self._restarts += 1
+        self._listener.trouble(f"{why} It is started again in {pause:g} s.")
+        self._timer = asyncio.get_running_loop().call_later(pause, self._restart)
+
+    def _restart(self) -> None:
+        self._link.close()
+        # Its recording has a file of its own already, which a new engine must not overwrite.
+        options = replace(self._link.options, record=None)
+        try:
+            self._link = Link(options, self._link.log_path)
+        except LinkError as error:
+            self._restart_later(str(error))
+            return
+        self.open()
+        self._send(self._watch)

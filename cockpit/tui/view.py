@@ -1,0 +1,32 @@
+"""What a screen is given to draw: one frozen View. Screens hold no telemetry of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cockpit.engine.protocol import Source
+from cockpit.model.history import History
+from cockpit.model.playback import Playback
+from cockpit.model.process import Relative
+from cockpit.model.snapshot import Snapshot
+from cockpit.tui.render.glyphs import Glyphs
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything visible at one moment."""
+
+    snapshot: Snapshot
+    history: History
+    relatives: tuple[Relative, ...]
+    playback: Playback | None
+    source: Source
+    title: str
+    """Of the demo or the recording."""
+    glyphs: Glyphs
+    interval_s: float
+    paused: bool
+    readonly: bool
+    recording: bool
+    trouble: str | None = None
+    """Why no fresh readings come, when they do not."""
