@@ -1,0 +1,552 @@
+"""Processes that are really killed, and what the results say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from killing import (
+    AS_OTHER_USER,
+    GIB,
+    IGNORE_TERM,
+    SLEEP,
+    TREE,
+    ZOMBIE,
+    FakeVram,
+    Procs,
+    alive,
+    ticks,
+)
+
+from cockpit.act import identity
+from cockpit.act import signal as act_signal
+from cockpit.act.identity import Handle, read_stat
+from cockpit.act.journal import Journal
+from cockpit.act.signal import Kills
+from cockpit.errors import RefusedError, TargetGoneError, UsageError
+from cockpit.model.action import KillRequest, KillResult, Target
+
+Make = Callable[..., Kills]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")
+HELD = int(14.3 * GIB)
+
+
+def ask(*pids: int, **options: object) -> KillRequest:
+    return KillRequest(targets=tuple(Target(pid=pid) for pid in pids), **options)
+
+
+def kill(kills: Kills, *pids: int, **options: object) -> tuple[KillResult, ...]:
+    plan = kills.plan(ask(*pids, **options))
+    return kills.run(plan.id, plan.typed, [].append)
+
+
+def test_a_sleeper_ends_and_its_memory_is_seen_to_come_back(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    (result,) = kill(kills_of(FakeVram({pid: HELD})), pid)
+    assert not alive(pid)
+    assert (result.outcome, result.exit_code) == ("freed", 0)
+    assert re.fullmatch(rf"pid {pid}: freed 14.3 of 14.3 GiB in 0\.\d s", result.sentence)
+    assert (result.vram_before_bytes, result.freed_bytes) == (HELD, HELD)
+    assert 0.1 <= result.elapsed_s < 2
+
+
+def test_a_process_without_device_memory_just_ends(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    (result,) = kill(kills_of(), pid)
+    assert not alive(pid)
+    assert (result.outcome, result.exit_code, result.freed_bytes) == ("ended", 0, None)
+
+
+def test_start_ticks_that_do_not_match_signal_nothing(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of(FakeVram({pid: HELD}))
+    target = Target(pid=pid, start_ticks=ticks(pid) - 1)
+    plan = kills.plan(KillRequest(targets=(target,), signal="KILL"))
+    assert plan.targets[0].refusal == "changed"
+    (result,) = kills.run(plan.id, None, [].append)
+    assert alive(pid)
+    assert (result.outcome, result.exit_code) == ("missing", 5)
+
+
+def test_start_ticks_that_match_are_no_hindrance(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of()
+    plan = kills.plan(KillRequest(targets=(Target(pid=pid, start_ticks=ticks(pid)),)))
+    assert kills.run(plan.id, None, [].append)[0].outcome == "ended"
+
+
+@pytest.mark.parametrize("pid", [0, -1, 4194304 * 4])
+def test_a_pid_that_cannot_be_is_gone(kills_of: Make, pid: int):
+    kills = kills_of()
+    plan = kills.plan(ask(pid))
+    assert plan.targets[0].refusal == "gone"
+    assert kills.run(plan.id, None, [].append)[0].exit_code == 5
+
+
+def test_a_thread_id_is_told_from_a_process(kills_of: Make, procs: Procs):
+    code = "import threading, time\nt = threading.Thread(target=time.sleep, args=(300,))\nt.start()"
+    pid, thread = procs.pids(code + "\nprint(__import__('os').getpid(), t.native_id, flush=True)")
+    (target,) = kills_of().plan(ask(thread)).targets
+    assert target.refusal == "gone"
+    assert f"process {pid}" in target.refusal_sentence
+
+
+def reuse(procs: Procs, pid: int) -> int:
+    """End ``pid`` and start a process that gets its number."""
+    setting = Path("/proc/sys/kernel/ns_last_pid")
+    time.sleep(0.03)  # start times count in ticks of 10 ms
+    os.kill(pid, signal.SIGKILL)
+    procs.reap(pid)
+    for _ in range(50):
+        try:
+            setting.write_text(str(pid - 1))
+        except OSError as error:
+            pytest.skip(f"cannot choose the next pid: {error.strerror}")
+        new = procs.start()
+        if new == pid:
+            return new
+        os.kill(new, signal.SIGKILL)
+    pytest.skip("other processes took the pid")
+
+
+def test_a_pid_reused_between_plan_and_run_is_not_signalled(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of(FakeVram({pid: HELD}))
+    plan = kills.plan(ask(pid))
+    assert reuse(procs, pid) == pid
+    (result,) = kills.run(plan.id, None, [].append)
+    assert alive(pid)
+    assert (result.outcome, result.exit_code) == ("missing", 5)
+
+
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_a_hold_on_a_process_never_reaches_the_next_owner_of_its_pid(
+    procs: Procs, monkeypatch: pytest.MonkeyPatch, pidfd: bool
+):
+    if not pidfd:
+        monkeypatch.setattr(identity, "_pidfd", lambda _pid: None)
+    pid = procs.start()
+    handle = Handle.open(pid, ticks(pid))
+    try:
+        assert not handle.gone()
+        reuse(procs, pid)
+        with pytest.raises(ProcessLookupError):
+            handle.send(signal.SIGKILL)
+        assert handle.gone()
+        assert alive(pid)
+    finally:
+        handle.close()
+
+
+def test_opening_compares_the_start_time_after_the_descriptor_is_there(
+    procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    pid, opened = procs.start(), []
+    real = identity._pidfd
+
+    def spy(asked: int) -> int | None:
+        opened.append(real(asked))
+        return opened[0]
+
+    monkeypatch.setattr(identity, "_pidfd", spy)
+    with pytest.raises(TargetGoneError):
+        Handle.open(pid, ticks(pid) + 1)
+    with pytest.raises(OSError):
+        os.fstat(opened[0])
+
+
+def test_kill_works_on_a_kernel_without_pidfd(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(identity, "_pidfd", lambda _pid: None)
+    pid = procs.start()
+    (result,) = kill(kills_of(FakeVram({pid: HELD})), pid)
+    assert (result.outcome, alive(pid)) == ("freed", False)
+
+
+def test_who_ignores_sigterm_survives_and_sigkill_is_offered(kills_of: Make, procs: Procs):
+    pid = procs.start(IGNORE_TERM)
+    kills = kills_of(FakeVram({pid: HELD}))
+    plan = kills.plan(ask(pid, grace_s=0.3))
+    assert plan.targets[0].note == "ignores SIGTERM"
+    (result,) = kills.run(plan.id, None, [].append)
+    assert alive(pid)
+    assert (result.outcome, result.offer_kill, result.exit_code) == ("survived", True, 1)
+    assert "ignores SIGTERM; SIGKILL would end it" in result.sentence
+    (result,) = kill(kills, pid, signal="KILL")
+    assert (result.outcome, alive(pid)) == ("freed", False)
+
+
+def test_sigkill_asks_for_the_pid_and_refuses_anything_else(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of()
+    plan = kills.plan(ask(pid, signal="KILL"))
+    assert plan.typed == str(pid)
+    for typed in (None, "", "yes", str(pid + 1)):
+        with pytest.raises(RefusedError):
+            kills.run(plan.id, typed, [].append)
+    assert alive(pid)
+    assert kills.run(plan.id, f" {pid} ", [].append)[0].outcome == "ended"
+
+
+def test_several_pids_are_confirmed_by_their_number(kills_of: Make, procs: Procs):
+    first, second = procs.start(), procs.start()
+    assert kills_of().plan(ask(first, second, signal="KILL")).typed == "2"
+
+
+def test_a_pid_named_on_the_command_line_needs_no_typing(kills_of: Make, procs: Procs):
+    assert kills_of().plan(ask(procs.start(), signal="KILL", named=True)).typed is None
+
+
+def test_a_zombie_leader_is_killed_through_the_child_that_holds_the_device(
+    kills_of: Make, procs: Procs
+):
+    leader, child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
+    plan = kills.plan(ask(leader))
+    assert [(t.pid, t.role) for t in plan.targets] == [(leader, "target"), (child, "holder")]
+    assert "zombie" in plan.targets[0].note
+    for_leader, for_child = kills.run(plan.id, None, [].append)
+    assert not alive(child)
+    assert (for_leader.outcome, for_leader.freed_bytes) == ("freed", 6 * GIB)
+    assert "dead already" in for_leader.sentence
+    assert for_child.outcome == "ended"
+
+
+def test_a_zombies_holder_that_ignores_sigterm_is_offered_sigkill(kills_of: Make, procs: Procs):
+    leader, child = procs.pids(ZOMBIE, "ignore")
+    wait_dead(leader)
+    kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
+    for_leader, for_child = kill(kills, leader, grace_s=0.2)
+    assert (for_leader.outcome, for_leader.offer_kill) == ("not_freed", True)
+    assert f"pid {child}" in for_leader.sentence
+    assert for_child.outcome == "survived"
+    assert [r.exit_code for r in kill(kills, leader, signal="KILL")] == [0, 0]
+
+
+def test_a_leader_that_is_gone_altogether_is_known_by_its_session(kills_of: Make, procs: Procs):
+    leader, child = procs.pids(ZOMBIE, "reap")
+    wait_dead(leader)
+    kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
+    results = kill(kills, leader)
+    assert [(r.pid, r.exit_code) for r in results] == [(leader, 0), (child, 0)]
+    assert results[0].freed_bytes == 6 * GIB
+
+
+def test_a_zombie_without_heirs_is_missing(kills_of: Make, procs: Procs):
+    leader, child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    os.kill(child, signal.SIGKILL)
+    wait_dead(child)
+    (result,) = kill(kills_of(), leader)
+    assert (result.outcome, result.exit_code) == ("missing", 5)
+    assert "zombie" in result.sentence
+
+
+def test_a_child_that_keeps_the_device_open_is_named(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cockpit.act.watch.VERIFY_S", 0.3)
+    parent, first, second, grandchild = procs.pids(TREE)
+    (result,) = kill(kills_of(FakeVram({parent: 12 * GIB}, {parent: first})), parent)
+    assert (result.outcome, result.exit_code, result.freed_bytes) == ("not_freed", 1, 0)
+    assert f"pid {parent} is gone, but 12.0 GiB have not come back: pid {first}" in result.sentence
+    assert all(alive(pid) for pid in (first, second, grandchild))
+
+
+def test_a_whole_job_takes_the_children_along(kills_of: Make, procs: Procs):
+    pids = procs.pids(TREE)
+    kills = kills_of(FakeVram({pids[0]: 12 * GIB}, {pids[0]: pids[3]}))
+    plan = kills.plan(ask(pids[0], job=True))
+    assert [t.role for t in plan.targets] == ["target", "child", "child", "child"]
+    results = kills.run(plan.id, None, [].append)
+    assert [r.exit_code for r in results] == [0, 0, 0, 0]
+    assert [r.pid for r in results] == [t.pid for t in plan.targets]
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_memory_that_left_the_list_but_is_still_used_is_not_called_free(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cockpit.act.watch.VERIFY_S", 0.4)
+    pid = procs.start()
+    vram = FakeVram({pid: HELD})
+    vram.leak = 2 * GIB
+    (result,) = kill(kills_of(vram), pid)
+    assert result.outcome == "not_freed"
+    assert "2.0 GiB have not come back" in result.sentence
+
+
+def test_what_another_process_takes_meanwhile_does_not_spoil_the_proof(
+    kills_of: Make, procs: Procs
+):
+    pid, other = procs.start(), procs.start()
+    vram = FakeVram({pid: HELD, other: GIB})
+
+    def grow(_sentence: str) -> None:
+        vram.held[other] = 10 * GIB
+
+    kills = kills_of(vram)
+    (result,) = kills.run(kills.plan(ask(pid)).id, None, grow)
+    assert vram.held[other] == 10 * GIB
+    assert (result.outcome, result.freed_bytes) == ("freed", HELD)
+
+
+def test_a_driver_that_stops_answering_leaves_the_memory_unproven(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cockpit.act.watch.VERIFY_S", 0.2)
+    pid = procs.start()
+    vram = FakeVram({pid: HELD})
+    kills = kills_of(vram)
+    plan = kills.plan(ask(pid))
+    vram.answers = False
+    (result,) = kills.run(plan.id, None, [].append)
+    assert (result.outcome, result.freed_bytes) == ("not_freed", None)
+    assert "the driver did not answer" in result.sentence
+
+
+def test_a_stopped_process_is_told_from_one_that_ignores(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of()
+    (result,) = kill(kills, pid, signal="STOP")
+    assert (result.outcome, result.exit_code) == ("signalled", 0)
+    assert read_stat(pid).state == "T"
+    (result,) = kill(kills, pid, grace_s=0.1)
+    assert "stopped" in result.sentence
+    assert kill(kills, pid, signal="CONT")[0].outcome == "signalled"
+    wait_dead(pid)
+
+
+def test_a_wait_inside_the_kernel_is_named(kills_of: Make, procs: Procs):
+    # The parent of a vfork waits in state D until its child ends; its handler waits as well.
+    code = """
+import ctypes, signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+print('ready', flush=True)
+libc = ctypes.CDLL(None)
+if libc.vfork() == 0:
+    libc.sleep(300)
+"""
+    parent = procs.start(code)
+    deadline = time.monotonic() + 3
+    while read_stat(parent).state != "D" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child = next(s.pid for s in identity.all_stats().values() if s.ppid == parent)
+    procs.note(child)
+    (result,) = kill(kills_of(), parent, grace_s=0.2)
+    assert result.outcome == "survived"
+    assert "inside the kernel" in result.sentence
+    assert "(state D)" in result.sentence
+
+
+def test_signals_that_are_not_offered_are_a_wrong_use(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    for name in ("SEGV", "9", "", "RTMIN"):
+        with pytest.raises(UsageError):
+            kills_of().plan(ask(pid, signal=name))
+    with pytest.raises(UsageError):
+        kills_of().plan(ask())
+    assert alive(pid)
+
+
+def test_who_has_no_handler_for_sigusr1_is_warned_of(kills_of: Make, procs: Procs):
+    (target,) = kills_of().plan(ask(procs.start(), signal="usr1")).targets
+    assert "would end it" in target.note
+
+
+def test_readonly_refuses_every_target(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    kills = kills_of(readonly=True)
+    plan = kills.plan(ask(pid, signal="KILL"))
+    assert (plan.targets[0].refusal, plan.typed, plan.loses) == ("readonly", None, ())
+    (result,) = kills.run(plan.id, None, [].append)
+    assert (result.outcome, result.exit_code, alive(pid)) == ("refused", 4, True)
+
+
+def test_own_ancestors_are_refused(kills_of: Make):
+    kills = kills_of()
+    line = identity.all_stats()
+    parents = [os.getpid(), os.getppid(), line[os.getppid()].ppid, 1]
+    plan = kills.plan(ask(*(pid for pid in parents if pid), signal="CONT", named=True))
+    assert {target.refusal for target in plan.targets} == {"protected"}
+    results = kills.run(plan.id, None, [].append)
+    assert {result.exit_code for result in results} == {4}
+
+
+def test_a_protected_program_is_known_by_its_file_whatever_it_calls_itself(
+    kills_of: Make, procs: Procs, tmp_path: Path
+):
+    sleep = shutil.which("sleep")
+    daemon = tmp_path / "nvidia-persistenced"
+    shutil.copy(sleep, daemon)
+    hidden = procs.run(["python", "300"], executable=str(daemon), lines=False).pid
+    liar = procs.run(["sshd", "300"], executable=sleep, lines=False).pid
+    wait_exec(hidden, "nvidia-persiste")
+    wait_exec(liar, "sleep")
+    first, second = kills_of().plan(ask(hidden, liar)).targets
+    assert first.refusal == "protected"
+    assert "persistence daemon" in first.refusal_sentence
+    assert second.refusal is None
+
+
+@needs_root
+def test_root_kills_another_users_process_only_with_the_pid_typed(kills_of: Make, procs: Procs):
+    pid = procs.run([*AS_OTHER_USER, "sleep", "300"], lines=False).pid
+    wait_exec(pid, "sleep")
+    kills = kills_of()
+    plan = kills.plan(ask(pid))
+    assert plan.typed == str(pid)
+    with pytest.raises(RefusedError):
+        kills.run(plan.id, None, [].append)
+    assert alive(pid)
+    assert kills.run(plan.id, str(pid), [].append)[0].outcome == "ended"
+
+
+AS_USER = """
+import json, sys
+from cockpit.act.journal import Journal
+from cockpit.act.signal import Kills
+from cockpit.model.action import KillRequest, Target
+class Vram:
+    def vram_by_pid(self): return {}
+    def used_by_gpu(self): return {}
+kills = Kills(Vram(), Journal(), processes=lambda: ())
+plan = kills.plan(KillRequest(targets=(Target(pid=int(sys.argv[1])),), named=True))
+(result,) = kills.run(plan.id, None, lambda s: print(s, file=sys.stderr))
+print(json.dumps([plan.targets[0].refusal, result.exit_code, result.sentence]))
+"""
+
+
+@needs_root
+def test_a_user_cannot_kill_another_users_process(procs: Procs):
+    pid = procs.start()
+    done = subprocess.run(
+        [*AS_OTHER_USER, sys.executable, "-c", AS_USER, str(pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        env={"HOME": "/nowhere", "PATH": os.environ["PATH"]},
+    )
+    refusal, code, sentence = json.loads(done.stdout)
+    assert (refusal, code, alive(pid)) == ("not_permitted", 4, True)
+    assert "another user (uid 0)" in sentence
+    assert done.stderr.count("cannot be written") == 1
+
+
+def test_a_denial_by_the_kernel_is_a_refusal_with_its_reason(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    def deny(_self: Handle, _number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Handle, "send", deny)
+    (result,) = kill(kills_of(), procs.start())
+    assert (result.outcome, result.exit_code) == ("refused", 4)
+    assert "EPERM" in result.sentence
+
+
+def test_one_bad_target_does_not_spoil_the_others(kills_of: Make, procs: Procs):
+    first, second = procs.start(IGNORE_TERM), procs.start()
+    vram = FakeVram({first: GIB, second: 2 * GIB})
+    results = kill(kills_of(vram), first, 999_999_999, 1, second, grace_s=0.5)
+    assert [r.outcome for r in results] == ["survived", "missing", "refused", "freed"]
+    assert results[3].elapsed_s < 0.5
+
+
+def test_who_ends_before_the_run_is_missing_or_has_freed_by_itself(kills_of: Make, procs: Procs):
+    holder, idler = procs.start(), procs.start()
+    kills = kills_of(FakeVram({holder: HELD}))
+    plan = kills.plan(ask(holder, idler))
+    for pid in (holder, idler):
+        os.kill(pid, signal.SIGKILL)
+        procs.reap(pid)
+    results = kills.run(plan.id, None, [].append)
+    assert [(r.outcome, r.exit_code) for r in results] == [("freed", 0), ("missing", 5)]
+
+
+def test_a_plan_runs_once_and_does_not_live_for_ever(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    pid = procs.start()
+    kills = kills_of()
+    old = kills.plan(ask(pid))
+    monkeypatch.setattr(act_signal, "PLAN_LIFE_S", -1.0)
+    with pytest.raises(RefusedError):
+        kills.run(old.id, None, [].append)
+    monkeypatch.undo()
+    pushed_out = kills.plan(ask(pid))
+    for _ in range(act_signal.MAX_PLANS):
+        plan = kills.plan(ask(pid))
+    with pytest.raises(RefusedError):
+        kills.run(pushed_out.id, None, [].append)
+    assert alive(pid)
+    kills.run(plan.id, None, [].append)
+    with pytest.raises(RefusedError):
+        kills.run(plan.id, None, [].append)
+
+
+def test_no_descriptor_is_left_open(kills_of: Make, procs: Procs):
+    pid, survivor = procs.start(), procs.start(IGNORE_TERM)
+    before = len(os.listdir("/proc/self/fd"))
+    kill(kills_of(FakeVram({pid: HELD})), pid, survivor, grace_s=0.1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_progress_is_told_once_a_second(kills_of: Make, procs: Procs):
+    said: list[str] = []
+    kills = kills_of()
+    kills.run(kills.plan(ask(procs.start(IGNORE_TERM), grace_s=1.4)).id, None, said.append)
+    assert said == ["sent SIGTERM to 1 process", "waiting 1 of 1 s: 1 still there"]
+
+
+def test_every_kill_is_in_the_journal_before_and_after(
+    kills_of: Make, procs: Procs, journal: Journal
+):
+    pid = procs.start()
+    start = ticks(pid)
+    kill(kills_of(FakeVram({pid: HELD})), pid)
+    intent, result = map(json.loads, journal.path.read_text().splitlines())
+    assert (intent["phase"], intent["outcome"], intent["before_bytes"]) == ("intent", None, HELD)
+    assert (result["phase"], result["outcome"], result["after_bytes"]) == ("result", "freed", 0)
+    assert (result["pid"], result["start_ticks"], result["uid"]) == (pid, start, os.geteuid())
+    assert intent["action"] == result["action"]
+    assert SLEEP[:20] in intent["command"]
+
+
+def test_a_journal_that_cannot_be_written_is_told_once_and_hinders_nothing(
+    kills_of: Make, procs: Procs, tmp_path: Path
+):
+    (tmp_path / "file").write_text("in the way")
+    kills = kills_of(journal=Journal(tmp_path / "file" / "journal.jsonl"))
+    said: list[str] = []
+    pid = procs.start()
+    (result,) = kills.run(kills.plan(ask(pid)).id, None, said.append)
+    assert (result.outcome, alive(pid)) == ("ended", False)
+    assert sum("cannot be written" in sentence for sentence in said) == 1
+
+
+def wait_dead(pid: int) -> None:
+    until(lambda: not alive(pid))
+
+
+def wait_exec(pid: int, name: str) -> None:
+    until(lambda: read_stat(pid).name == name)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 3
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
