@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cockpit.tui.render.cells import foreign
 
 _WORDS = {
@@ -9,7 +11,7 @@ _WORDS = {
     "no_permission": "no permission",
     "gpu_lost": "GPU is lost",
     "lost": "GPU is lost",
-    "timeout": "the driver does not answer",
+    "timeout": "no answer from the driver",
     "driver_too_old": "driver too old",
     "mig": "not available while MIG is on",
     "wsl": "not available under WSL",
@@ -22,7 +24,7 @@ _WORDS = {
     "not_found": "not found",
     "library_not_found": "no NVIDIA library",
     "no_samples": "no samples yet",
-    "first_reading": "known from the second reading on",
+    "first_reading": "needs a second reading",
     "container": "not visible in this container",
     "not_installed": "not installed",
     "disabled": "switched off",
@@ -31,8 +33,15 @@ _WORDS = {
 }
 
 
-def gap_words(reason: str | None) -> str:
-    """The reason of a gap as people say it; a reason that the table lacks is made readable."""
+_TAIL = re.compile(r"(:| (by|while|under|in|from) ).*")
+
+
+def gap_words(reason: str | None, width: int = 1000) -> str:
+    """The reason of a gap as people say it; a reason that the table lacks is made readable.
+
+    Where it is longer than ``width`` it loses its second half: ``not supported``.
+    """
     if not reason:
         return "not known"
-    return _WORDS.get(reason) or foreign(reason).replace("_", " ")
+    words = _WORDS.get(reason) or foreign(reason).replace("_", " ")
+    return words if len(words) <= width else _TAIL.sub("", words)

@@ -152,9 +152,7 @@ def _columns(width: int, processes: Sequence[Process]) -> list[Column[Seen]]:
         Column("SM%", 4, _sm, priority=2, name="sm"),
         Column("CPU%", 5, _cpu, priority=4, name="cpu"),
         Column("AGE", 5, _age, priority=5, name="age"),
-        Column(
-            "COMMAND", 30 if wide else 8, _command, "left", gap=2, grow=REST, name="command"
-        ),
+        Column("COMMAND", 30 if wide else 8, _command, "left", gap=2, grow=REST, name="command"),
     ]
     if wide:
         columns[8:8] = _wide_columns(processes)
