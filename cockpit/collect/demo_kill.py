@@ -176,7 +176,8 @@ class DemoKill:
 
     def _wait(self, seconds: float) -> None:
         until = self._now_s() + seconds
-        while (left := until - self._now_s()) > 0:
+        # not 0: a clock of floats may stand a rounding error before the end for ever
+        while (left := until - self._now_s()) > 1e-6:
             self._sleep(min(left, _POLL_S))
 
     def _signalled(

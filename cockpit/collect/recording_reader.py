@@ -130,7 +130,6 @@ class Recording:
             if isinstance(line, Full) and _is_snapshot(line):
                 start = len(self._times)
             elif not isinstance(line, Delta) or line.n != expected:
-                expected = -1
                 self.skipped_lines += 1
                 continue
             expected = line.n + 1
