@@ -8,7 +8,7 @@ from cockpit.collect.demo_world import Instance, World
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import Process, ProcessDetails, Relative
 
-MASK = "********"
+MASK = "••••"
 
 
 def relatives_of(known: tuple[Relative, ...], processes: Iterable[Process]) -> tuple[Relative, ...]:

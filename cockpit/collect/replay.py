@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 
 from cockpit.collect.recording_reader import load
 from cockpit.errors import RefusedError, TargetGoneError
@@ -66,6 +67,7 @@ class RecordedMachine:
         self._player = Player(self._recording.duration_s, clock)
         self._shown = self._recording.snapshot(0)
         self._plans: dict[str, KillPlan] = {}
+        self._numbers = count(1)
 
     def start(self) -> None:
         """Plays from here on."""
@@ -114,7 +116,7 @@ class RecordedMachine:
     def plan_kill(self, request: KillRequest) -> KillPlan:
         """A plan in which every target is refused."""
         plan = KillPlan(
-            id=f"replay-{len(self._plans) + 1}",
+            id=f"replay-{next(self._numbers)}",
             signal=request.signal,
             grace_s=request.grace_s,
             targets=tuple(_refused(self._shown, target) for target in request.targets),

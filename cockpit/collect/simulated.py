@@ -46,6 +46,7 @@ class SimulatedMachine:
         self,
         scenario: str = DEFAULT_SCENARIO,
         *,
+        readonly: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         began: datetime | None = None,
@@ -59,7 +60,7 @@ class SimulatedMachine:
         self._gpus = {g.index: GpuSimulation(g) for g in self._scenario.gpus}
         self._rows = Rows(self._world, self._gpus)
         self._events = Events(self._world)
-        self._kill = DemoKill(self._world, self._now_s, sleep)
+        self._kill = DemoKill(self._world, self._now_s, sleep, readonly)
         self._topology = _topology(self._scenario)
 
     def start(self) -> None:

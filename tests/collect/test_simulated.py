@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cockpit.collect.demo_details import MASK
 from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.simulated import SimulatedMachine
 from cockpit.errors import RefusedError, TargetGoneError, UsageError
@@ -151,6 +152,9 @@ def test_a_process_that_ignores_sigterm_survives_and_sigkill_with_its_pid_typed_
     demo = Demo("stray")
     (survived,) = demo.kill(5240, grace_s=3.0)
     assert (survived.outcome, survived.offer_kill, survived.elapsed_s) == ("survived", True, 3.0)
+    assert survived.sentence == (
+        "pid 5240 is still there 3.0 s after SIGTERM: it ignores SIGTERM; SIGKILL would end it"
+    )
     assert 5240 in pids(demo.after())
     with pytest.raises(RefusedError):
         demo.kill(5240, signal="KILL")
@@ -201,10 +205,11 @@ def test_start_ticks_that_do_not_match_are_another_process() -> None:
 def test_a_job_is_killed_with_all_its_ranks_and_sigkill_asks_for_their_number() -> None:
     demo = Demo("busy")
     plan = demo.plan(4711, job=True, signal="KILL")
-    assert [t.role for t in plan.targets] == ["target", "rank", "rank", "rank"]
-    assert plan.typed == "4"
-    results = demo.machine.run_kill(plan.id, "4", lambda sentence: None)
-    assert {r.outcome for r in results} == {"freed"}
+    assert [t.pid for t in plan.targets] == [4700, 4711, 4712, 4713, 4714]
+    assert plan.targets[0].note == "launcher of the job: goes first"
+    assert plan.typed == "5"
+    results = demo.machine.run_kill(plan.id, "5", lambda sentence: None)
+    assert [r.outcome for r in results] == ["ended"] + ["freed"] * 4
     assert [g.utilization_pct for g in demo.after().gpus[:4]] == [0.0] * 4
 
 
@@ -224,6 +229,31 @@ def test_stop_and_continue_are_delivered_and_seen() -> None:
     assert next(p for p in demo.after().processes if p.pid == 4711).state == "T"
     demo.kill(4711, signal="CONT")
     assert next(p for p in demo.after().processes if p.pid == 4711).state == "R"
+
+
+def test_a_stopped_process_sees_sigterm_only_when_continued() -> None:
+    demo = Demo("busy")
+    demo.kill(7002, signal="STOP")
+    (result,) = demo.kill(7002, grace_s=1.0)
+    assert result.outcome == "survived"
+    assert "stopped" in result.sentence
+
+
+def test_readonly_refuses_every_target() -> None:
+    machine = SimulatedMachine("stray", readonly=True)
+    plan = machine.plan_kill(KillRequest(targets=(Target(pid=5233), Target(pid=4711)), job=True))
+    assert {t.refusal for t in plan.targets} == {"readonly"}
+    results = machine.run_kill(plan.id, None, lambda sentence: None)
+    assert {r.outcome for r in results} == {"refused"}
+    assert {5233, 4711} <= pids(machine.snapshot(1.0))
+
+
+def test_waiting_tells_its_progress_once_a_second() -> None:
+    demo, said = Demo("stray"), []
+    plan = demo.plan(5240, grace_s=3.0)
+    demo.machine.run_kill(plan.id, None, said.append)
+    assert said[0] == "sent SIGTERM to 1 process"
+    assert said[1] == "waiting 1 of 3 s: 1 still there"
 
 
 def test_a_gpu_is_lost_with_xid_79_and_stays_lost() -> None:
@@ -280,7 +310,7 @@ def test_details_tell_the_family_and_mask_what_looks_secret() -> None:
     assert [r.name for r in details.ancestors] == ["torchrun", "bash", "tmux: server", "systemd"]
     environment = dict(details.environment or ())
     assert environment["RANK"] == "0"
-    assert set(environment["WANDB_API_KEY"]) == {"*"}
+    assert environment["WANDB_API_KEY"] == MASK
     assert "/dev/nvidia0" in details.device_files
 
 
