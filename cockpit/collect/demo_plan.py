@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from cockpit.collect.demo_parts import DemoProcess
 from cockpit.collect.demo_world import Instance, World
 from cockpit.errors import UsageError
 from cockpit.model.action import KillPlan, KillRequest, PlannedTarget, RefusalCode, Target
@@ -92,7 +93,7 @@ class Planner:
             pid=member.pid,
             start_ticks=found.start_ticks if found and found.process.visible else None,
             user=p.user if p else None,
-            command=" ".join(p.command) or "?" if p else "?",
+            command=_command(p) if p else "?",
             vram_bytes=self._vram_bytes(found),
             role=member.role,
             refusal=refusal[0] if refusal else None,
@@ -172,6 +173,12 @@ class Planner:
             f"Rank {names} of {world}: the other ranks will hang or fail, and a launcher may"
             " start it again; take the whole job to end them together."
         ]
+
+
+def _command(process: DemoProcess) -> str:
+    """argv for reading; a zombie has none any more."""
+    argv = "" if process.held_by else " ".join(process.command)
+    return argv or (f"[{process.name}]" if process.name else "?")
 
 
 def _planned_launcher(member: _Member, launcher: Relative) -> PlannedTarget:
