@@ -153,8 +153,8 @@ def _dead_leader(suspect: Suspect) -> Stray | None:
         verb = "holds" if len(suspect.survivors) == 1 else "hold"
         return Stray(
             reason="leader_gone",
-            sentence=f"it {state}, but {pid_list(suspect.survivors)} of its session {verb} on to its "
-            "memory",
+            sentence=f"it {state}, but {pid_list(suspect.survivors)} of its session {verb} "
+            "on to its memory",
         )
     if suspect.state == "Z" and suspect.threads > 1:
         return Stray(
