@@ -12,8 +12,9 @@ from cockpit.collect.holders import HolderScan, device_minors
 from cockpit.collect.host import HostSource
 from cockpit.collect.ledger import build_ledger
 from cockpit.collect.proc import in_initial_namespace
-from cockpit.collect.process_table import ProcessReading, ProcessTable
+from cockpit.collect.process_table import ProcessTable
 from cockpit.collect.readings import GpuReadings
+from cockpit.collect.turnover import ProcessReading
 from cockpit.model.event import Event, EventKind
 from cockpit.model.ledger import Ledger
 from cockpit.model.process import Process, Relative

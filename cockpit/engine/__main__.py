@@ -12,6 +12,7 @@ import sys
 
 import msgspec
 
+from cockpit import __version__
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import EngineOptions
 from cockpit.engine.server import Recorder, Server
@@ -40,7 +41,7 @@ def choose_machine(options: EngineOptions) -> Machine:
     if options.demo is not None:
         from cockpit.collect.simulated import SimulatedMachine
 
-        return SimulatedMachine(options.demo)
+        return SimulatedMachine(options.demo, readonly=options.readonly)
     if options.replay is not None:
         from cockpit.collect.recording import RecordedMachine
 
@@ -56,7 +57,7 @@ def open_recorder(options: EngineOptions) -> Recorder | None:
         return None
     from cockpit.collect.recording import RecordingWriter
 
-    return RecordingWriter(options.record)
+    return RecordingWriter(options.record, version=__version__)
 
 
 def claim_stdout() -> LineWriter:

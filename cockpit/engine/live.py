@@ -11,10 +11,10 @@ from cockpit.collect.details import details
 from cockpit.collect.gpus import GpuSource
 from cockpit.collect.sampler import Sampler
 from cockpit.engine.machine import Say
-from cockpit.engine.protocol import EngineOptions, Source
+from cockpit.engine.protocol import EngineOptions
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.event import Event
-from cockpit.model.playback import Playback
+from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.time import iso

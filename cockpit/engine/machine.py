@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cockpit.engine.protocol import Source
 from cockpit.model.action import KillPlan, KillRequest, KillResult
-from cockpit.model.playback import Playback
+from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 

@@ -6,19 +6,15 @@ exactly one ``reply`` with that id, perhaps after some ``progress``.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
-from cockpit.model.playback import Playback
+from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 
 PROTOCOL = 1
-
-Source = Literal["live", "demo", "replay"]
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="kind"):

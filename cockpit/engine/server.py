@@ -177,7 +177,7 @@ class Server:
                 reply = work(id_)
             except CockpitError as error:
                 reply = Reply(id=id_, error=str(error), exit_code=error.exit_code)
-            except Exception as error:  # noqa: BLE001 - the face must get an answer
+            except Exception as error:
                 log.exception("request %s failed", id_)
                 reply = Reply(id=id_, error=f"The engine failed at this: {error!r}", exit_code=1)
             self._send(reply)

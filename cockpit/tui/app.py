@@ -96,6 +96,12 @@ class CockpitApp(WireDiff[int]):
         """For pages that ask."""
         return self._session
 
+    @property
+    def offers_actions(self) -> bool:
+        """False in read-only mode and in a replay: then no action is even shown."""
+        hello = self._hello
+        return not self.settings.readonly and (hello is None or hello.source != "replay")
+
     def on_mount(self) -> None:
         """Begin to listen; the first tick has mostly come while textual was imported."""
         self.theme = theme.pick(self.settings.theme, self.settings.color, os.environ)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from rich.color import Color as RichColor
 from rich.style import Style
@@ -158,7 +158,7 @@ THEMES: tuple[Theme, ...] = (
 )
 
 
-def register(app: App[object]) -> None:
+def register(app: App[Any]) -> None:
     """Make the themes known to the app. Without colour also construct it with ``ansi_color=True``
     and NO_COLOR set (``startup.prepare(color=False)``): then Textual drops every colour itself."""
     for theme in THEMES:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from cockpit.engine.protocol import Source
 from cockpit.model.history import History
-from cockpit.model.playback import Playback
+from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Relative
 from cockpit.model.snapshot import Snapshot
 from cockpit.tui.render.glyphs import Glyphs
@@ -30,3 +30,8 @@ class View:
     recording: bool
     trouble: str | None = None
     """Why no fresh readings come, when they do not."""
+
+
+def utc_offset_s() -> float:
+    """Of this terminal's time zone, now."""
+    return float(time.localtime().tm_gmtoff)

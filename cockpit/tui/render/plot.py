@@ -10,10 +10,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from cockpit.model.gpu import Gpu
+from cockpit.model.history import History, Metric
 from cockpit.tui.line import Line, Role
+from cockpit.tui.render.cells import merged, pad_line
 from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.trace import TITLES, scale
 
 _ASCII_AXES = str.maketrans("┤├│└┘┐┌┬┴┼─", "|||+++++++-")
+LEAST_WIDTH = 38
+"""Plots are put side by side when each of them gets this many columns."""
 SMALLEST = (24, 5)
 """Below this many columns and lines a plot says nothing."""
 
@@ -102,3 +108,58 @@ def _tick(value: float) -> str:
 
 def _span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def plots(
+    history: History,
+    gpu: Gpu,
+    metrics: Sequence[Metric],
+    width: int,
+    height: int,
+    interval_s: float,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """One plot a metric, as many side by side as are readable; the whole history that there is."""
+    columns = max(1, min(len(metrics), width // LEAST_WIDTH))
+    each = width // columns - 1
+    drawn = [
+        _metric_plot(history, gpu, metric, each, height, interval_s, glyphs) for metric in metrics
+    ]
+    lines: list[Line] = []
+    for first in range(0, len(drawn), columns):
+        lines += side_by_side(drawn[first : first + columns], each + 1)
+    return lines
+
+
+def _metric_plot(
+    history: History,
+    gpu: Gpu,
+    metric: Metric,
+    width: int,
+    height: int,
+    interval_s: float,
+    glyphs: Glyphs,
+) -> list[Line]:
+    values = history.values(gpu.index, metric, history.size)
+    known = [value for value in values if value is not None]
+    seconds = max(10.0, (len(values) - 1) * interval_s)
+    now = f"{known[-1]:.0f}" if known else "–"
+    return plot(
+        values,
+        width,
+        height,
+        title=f" {TITLES[metric]}  {now}",
+        top=scale(metric, gpu)[1],
+        seconds=seconds,
+        glyphs=glyphs,
+    )
+
+
+def side_by_side(blocks: Sequence[Sequence[Line]], each: int) -> list[Line]:
+    """Blocks of equal height next to each other, each padded to ``each`` cells."""
+    height = max(len(block) for block in blocks)
+    filled = [[*block, *[()] * (height - len(block))] for block in blocks]
+    return [
+        merged(span for line in lines for span in pad_line(line, each))
+        for lines in zip(*filled, strict=True)
+    ]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from cockpit.tui.line import Line, Row
+from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.view import View
+from cockpit.tui.widgets.line_view import FixedLines, LineView
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
@@ -17,7 +22,8 @@ if TYPE_CHECKING:
 class Page(Screen[None]):
     """A screen over the whole terminal that is drawn anew for each View."""
 
-    AUTO_FOCUS = "LineView"
+    HINTS: ClassVar[tuple[str, ...]] = ()
+    """Ids of the bindings that come first in the key line; what does not fit is left out."""
 
     @property
     def cockpit(self) -> CockpitApp:
@@ -34,6 +40,17 @@ class Page(Screen[None]):
         if view is not None and self.is_mounted:
             self.show(view)
 
+    def key_line(self, view: View) -> Line:
+        """The keys that are on right now, as bound: a remapped key shows itself."""
+        shown = [one for one in self.active_bindings.values() if one.enabled and one.binding.show]
+        place = {name: number for number, name in enumerate(self.HINTS)}
+        hints: dict[str, Hint] = {}
+        for one in sorted(shown, key=lambda one: place.get(one.binding.id or "", len(place))):
+            if one.binding.id and one.binding.description:
+                key = self.app.get_key_display(one.binding)
+                hints.setdefault(one.binding.id, (key, one.binding.description))
+        return key_line(hints.values(), self.app.size.width, view.glyphs)
+
     def on_screen_resume(self) -> None:
         """Back in front: what was missed meanwhile is drawn."""
         self.call_after_refresh(self.redraw)
@@ -44,8 +61,28 @@ class Page(Screen[None]):
 
 
 class SubPage(Page):
-    """A page that esc leaves again."""
+    """A page that esc leaves again: a title, lines that scroll, the keys."""
+
+    AUTO_FOCUS = "#page"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "app.pop_screen", "Back", id="page.back"),
+        Binding("escape,backspace", "app.pop_screen", "back", id="page.back", key_display="esc"),
     ]
+
+    def compose(self) -> ComposeResult:
+        """Three panes."""
+        yield FixedLines(id="title")
+        yield LineView(id="page")
+        yield FixedLines(id="footer")
+
+    def show_page(self, view: View, title: Line, rows: Iterable[Row], header: Line | None) -> None:
+        """Fill the panes."""
+        page = self.query_one("#page", LineView)
+        page.header = header
+        page.show(rows)
+        self.query_one("#title", FixedLines).show_lines([title])
+        self.query_one("#footer", FixedLines).show_lines([self.key_line(view)])
+
+    def show_lines(self, view: View, title: Line, lines: Iterable[Line]) -> None:
+        """Fill the page with lines that have no identity."""
+        self.show_page(view, title, (Row(n, line) for n, line in enumerate(lines)), None)

@@ -18,13 +18,17 @@ from textual.widgets import Input
 from cockpit.errors import CockpitError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
 from cockpit.tui.line import Line
-from cockpit.tui.render.kill_lines import failure_lines, plan_lines, result_lines
+from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.key_line import Hint, key_line
+from cockpit.tui.render.kill_lines import plan_lines, result_lines
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
 
 SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
+WIDEST = 100
 EDGE = 4
 """Columns that border and padding of the dialog take."""
 
@@ -48,7 +52,7 @@ class KillDialog(ModalScreen[bool]):
         self._progress: list[str] = []
         self._results: tuple[KillResult, ...] = ()
         self._error: str | None = None
-        self._running = False
+        self._busy = False
         self._signalled = False
 
     def compose(self) -> ComposeResult:
@@ -82,21 +86,21 @@ class KillDialog(ModalScreen[bool]):
 
     def action_signal(self, step: int) -> None:
         """Another signal is another plan."""
-        if self._running or self._is_done or self._plan is None:
+        if self._busy or self._is_done or self._plan is None:
             return
         index = (SIGNALS.index(self._request.signal) + step) % len(SIGNALS)
         self._replan(signal=SIGNALS[index])
 
     def action_job(self) -> None:
         """With or without children and ranks."""
-        if not (self._running or self._is_done):
+        if not (self._busy or self._is_done):
             self._replan(job=not self._request.job)
 
     def action_confirm(self) -> None:
         """Run the plan; after the end, leave."""
         if self._is_done:
             self.action_leave()
-        elif self._plan is not None and not self._running and self._can_run(self._plan):
+        elif self._plan is not None and not self._busy and self._can_run(self._plan):
             if self._plan.typed is None:
                 self._run(self._plan, None)
             else:
@@ -121,7 +125,7 @@ class KillDialog(ModalScreen[bool]):
     @on(Input.Submitted, "#typed")
     def typed(self, event: Input.Submitted) -> None:
         """The pid was typed: run, or say that it is another one."""
-        if self._plan is None or self._running:
+        if self._plan is None or self._busy:
             return
         if event.value.strip() == self._plan.typed:
             self._run(self._plan, event.value.strip())
@@ -149,13 +153,13 @@ class KillDialog(ModalScreen[bool]):
 
     @work(exclusive=True, group="run", exit_on_error=False)
     async def _run(self, plan: KillPlan, typed: str | None) -> None:
-        self._running = self._signalled = True
+        self._busy = self._signalled = True
         self._show()
         try:
             self._results = await self._cockpit.session.run_kill(plan.id, typed, self._say)
         except CockpitError as error:
             self._error = str(error)
-        self._running = False
+        self._busy = False
         if self.is_attached:
             self._show()
 
@@ -172,7 +176,7 @@ class KillDialog(ModalScreen[bool]):
 
     def _show(self) -> None:
         asks = self._plan is not None and self._plan.typed is not None
-        open_field = asks and not (self._running or self._is_done) and self._can_run_plan()
+        open_field = asks and not (self._busy or self._is_done) and self._can_run_plan()
         if open_field and not self._typed.display:
             self._typed.value = ""
             self._typed.display = True
@@ -189,18 +193,31 @@ class KillDialog(ModalScreen[bool]):
         view = self._cockpit.view
         if view is None:
             return []
-        width = min(100, self.app.size.width * 9 // 10) - EDGE
+        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        lines = self._body(width, view.glyphs)
+        return [*lines, (), key_line(self._hints(), width, view.glyphs)]
+
+    def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
         if self._error is not None:
-            return failure_lines(self._error, width, view.glyphs)
+            return [((part, "error"),) for part in wrapped(foreign(self._error), width)]
         if self._results:
-            return result_lines(self._results, width, view.glyphs)
+            return result_lines(self._results, width, glyphs)
         if self._plan is None:
-            return [(("looking at the processes …", "dim"),)]
-        return plan_lines(
-            self._plan,
-            width,
-            view.glyphs,
-            job=self._request.job,
-            signals=SIGNALS,
-            progress=self._progress if self._running else None,
-        )
+            return [((" looking at the processes …", "dim"),)]
+        lines = plan_lines(self._plan, width, glyphs)
+        if self._busy:
+            return [*lines, (), *(((f" {foreign(one)}", "dim"),) for one in self._progress[-4:])]
+        return lines
+
+    def _hints(self) -> list[Hint]:
+        if self._busy:
+            return [("esc", "leave; the result comes as an event")]
+        if self._is_done:
+            offer = any(one.offer_kill for one in self._results)
+            return [("enter", "close"), *([("k", "send SIGKILL")] if offer else [])]
+        hints: list[Hint] = [("esc", "leave it alone")]
+        if self._can_run_plan():
+            hints.insert(0, ("enter", f"send SIG{self._request.signal}"))
+            hints.append(("← →", "another signal"))
+        job = "only these" if self._request.job else "the whole job"
+        return [*hints, ("j", job)]

@@ -5,9 +5,8 @@ Holds the choices of the process table (sort, filter, tree, tags) and no telemet
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -25,7 +24,6 @@ from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_rows, event_strip
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
-from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.render.layout import OverviewLayout, overview
 from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
@@ -33,8 +31,11 @@ from cockpit.tui.render.times import clock, moment
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
 from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered
-from cockpit.tui.view import View
+from cockpit.tui.view import View, utc_offset_s
 from cockpit.tui.widgets.line_view import FixedLines, LineView
+
+if TYPE_CHECKING:
+    from cockpit.tui.screens.process import Part
 
 TRACED: tuple[Metric, ...] = ("util", "vram", "power", "temp")
 
@@ -43,6 +44,20 @@ class OverviewScreen(Page):
     """Everything on one page; never left, other pages stand on it."""
 
     AUTO_FOCUS = "#processes"
+    HINTS = (
+        "app.help",
+        "filter",
+        "kill",
+        "app.quit",
+        "tag",
+        "sort",
+        "tree",
+        "environment",
+        "app.events",
+        "app.topology",
+        "metric",
+        "app.pause",
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", id="filter", key_display="/", tooltip="Filter rows"),
         Binding("x,f9", "kill", "kill", id="kill", tooltip="Signal the row, or all tagged rows"),
@@ -61,14 +76,13 @@ class OverviewScreen(Page):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        key = next((one for one in SORT_KEYS if one == settings.sort), "vram")
-        self._sort = Sort(key)
+        self._sort = Sort(next((one for one in SORT_KEYS if one == settings.sort), SORT_KEYS[0]))
         self._filter = Filter()
         self._tree = False
         self._metric: Metric = "util"
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
-        self._layout: OverviewLayout | None = None
+        self._heights: OverviewLayout | None = None
 
     def compose(self) -> ComposeResult:
         """Eight panes, each a list of lines."""
@@ -107,12 +121,12 @@ class OverviewScreen(Page):
         self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
         self._show_processes(view, width)
         self._show_events(view, width, layout)
-        self._fixed["footer"].show_lines([key_line(self._hints(), width, view.glyphs)])
+        self._fixed["footer"].show_lines([self.key_line(view)])
 
     def _resize_panes(self, layout: OverviewLayout) -> None:
-        if layout == self._layout:
+        if layout == self._heights:
             return
-        self._layout = layout
+        self._heights = layout
         self._gpus.styles.height = layout.gpus
         self._fixed["traces"].styles.height = layout.traces
         self._fixed["traces"].display = layout.traces > 0
@@ -135,7 +149,7 @@ class OverviewScreen(Page):
         if snapshot.driver.error is not None and not snapshot.gpus:
             lines = driver_panel(snapshot.driver.error, width, view.glyphs)
             self._gpus.styles.height = min(len(lines), max(3, self.app.size.height // 2))
-            self._layout = None
+            self._heights = None
             self._gpus.header = None
             self._gpus.show(Row(("panel", number), line) for number, line in enumerate(lines))
             return
@@ -208,22 +222,10 @@ class OverviewScreen(Page):
             lines = [row.line for row in rows][: layout.events]
         self._fixed["events"].show_lines(lines)
 
-    def _hints(self) -> list[Hint]:
-        """From the bindings that are on right now, so that a remapped key shows itself."""
-        shown = [one for one in self.active_bindings.values() if one.enabled and one.binding.show]
-        order = {name: number for number, name in enumerate(_HINTS)}
-        shown.sort(key=lambda one: order.get(one.binding.id or "", len(order)))
-        seen: dict[str, Hint] = {}
-        for one in shown:
-            if one.binding.id in order and one.binding.id not in seen:
-                key = self.app.get_key_display(one.binding)
-                seen[one.binding.id] = (key, one.binding.description)
-        return list(seen.values())
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all."""
         if action in ("kill", "tag"):
-            return not (self.cockpit.settings.readonly or _is_readonly(self.cockpit.view))
+            return self.cockpit.offers_actions
         return True
 
     # -- keys
@@ -298,12 +300,12 @@ class OverviewScreen(Page):
         """The process page, at the environment."""
         self._open_process("environment")
 
-    def _open_process(self, part: str) -> None:
+    def _open_process(self, part: Part) -> None:
         process = self._under_cursor()
         if process is not None:
             from cockpit.tui.screens.process import ProcessScreen
 
-            self.app.push_screen(ProcessScreen(process.pid, process.start_ticks, part))
+            self.app.push_screen(ProcessScreen(process, part))
 
     def _under_cursor(self) -> Process | None:
         view, key = self.cockpit.view, self._processes.cursor
@@ -341,34 +343,8 @@ class OverviewScreen(Page):
         self.redraw()
 
 
-_HINTS = (
-    "app.help",
-    "filter",
-    "kill",
-    "app.quit",
-    "tag",
-    "sort",
-    "tree",
-    "environment",
-    "app.events",
-    "app.topology",
-    "metric",
-    "app.pause",
-)
-"""Ids of the bindings in the key line; what does not fit is left out from the end."""
-
-
 def _replay(view: View) -> str | None:
     if view.playback is None:
         return "" if view.source == "replay" else None
     one = view.playback
     return replay_words(one.position_s, one.duration_s, one.speed, one.paused)
-
-
-def _is_readonly(view: View | None) -> bool:
-    return view is not None and (view.readonly or view.source == "replay")
-
-
-def utc_offset_s() -> float:
-    """Of this terminal's time zone, now."""
-    return float(time.localtime().tm_gmtoff)

@@ -1,0 +1,26 @@
+"""Everything that happened since the engine started, newest first."""
+
+from __future__ import annotations
+
+from cockpit.tui.line import Line
+from cockpit.tui.render.event_rows import event_header, event_rows
+from cockpit.tui.render.times import moment
+from cockpit.tui.screens.base import SubPage
+from cockpit.tui.view import View, utc_offset_s
+
+
+class EventsScreen(SubPage):
+    """The last 100 events."""
+
+    HINTS = ("page.back",)
+
+    def show(self, view: View) -> None:
+        """A row an event; long sentences are wrapped."""
+        width = self.app.size.width
+        events = view.snapshot.events
+        rows = event_rows(
+            events, width, view.glyphs, moment(view.snapshot.taken_at), utc_offset_s()
+        )
+        title: Line = ((f" Events of {view.snapshot.host.name or 'this machine'}", "title"),)
+        header = event_header(width, view.glyphs)
+        self.show_page(view, title, rows, header)

@@ -1,0 +1,103 @@
+"""One process: facts, GPUs, family, environment. What is not in the snapshot is asked for."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from textual import work
+from textual.binding import Binding, BindingType
+
+from cockpit.errors import CockpitError
+from cockpit.model.action import Target
+from cockpit.model.process import Process, ProcessDetails
+from cockpit.tui.line import Line
+from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.process_page import environment_lines, process_page, process_title
+from cockpit.tui.render.times import moment
+from cockpit.tui.screens.base import SubPage
+from cockpit.tui.view import View, utc_offset_s
+
+Part = Literal["details", "environment"]
+
+
+class ProcessScreen(SubPage):
+    """``e`` changes between facts and environment."""
+
+    HINTS = ("page.back", "process.part", "process.kill")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "part", "facts / environment", id="process.part"),
+        Binding("x,f9", "kill", "kill", id="process.kill"),
+        Binding("r,f5", "again", "read again", id="process.again"),
+    ]
+
+    def __init__(self, process: Process, part: Part) -> None:
+        super().__init__()
+        self._process = process
+        self._part: Part = part
+        self._details: ProcessDetails | None = None
+        self._trouble: str | None = None
+
+    def on_mount(self) -> None:
+        """Ask at once; the facts of the snapshot are shown meanwhile."""
+        self.action_again()
+
+    def action_again(self) -> None:
+        """Read everything anew."""
+        self._ask()
+
+    def action_part(self) -> None:
+        """The other part."""
+        self._part = "details" if self._part == "environment" else "environment"
+        self.redraw()
+
+    def action_kill(self) -> None:
+        """The kill dialog for this process."""
+        from cockpit.tui.screens.kill import KillDialog
+
+        target = Target(pid=self._process.pid, start_ticks=self._process.start_ticks)
+        self.app.push_screen(KillDialog((target,)))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Read-only offers no action at all."""
+        return action != "kill" or self.cockpit.offers_actions
+
+    @work(exclusive=True, exit_on_error=False)
+    async def _ask(self) -> None:
+        one = self._process
+        try:
+            self._details = await self.cockpit.session.details(one.pid, one.start_ticks)
+            self._trouble = None
+        except CockpitError as error:
+            self._trouble = str(error)
+        self.redraw()
+
+    def show(self, view: View) -> None:
+        """The newest facts of the snapshot, and the details that were asked for."""
+        width = self.app.size.width
+        ours = (self._process.pid, self._process.start_ticks)
+        found = [one for one in view.snapshot.processes if (one.pid, one.start_ticks) == ours]
+        if found:
+            self._process = found[0]
+        title = process_title(self._process, width, view.glyphs)
+        gone = [] if found else [((" It holds no GPU memory any more.", "warn"),)]
+        self.show_lines(view, title, [*gone, *self._body(view, width)])
+
+    def _body(self, view: View, width: int) -> list[Line]:
+        trouble: list[Line] = []
+        if self._trouble is not None:
+            trouble = [
+                ((f" {part}", "warn"),) for part in wrapped(foreign(self._trouble), width - 2)
+            ]
+        if self._part == "environment" and self._details is not None:
+            return [*trouble, *environment_lines(self._details, width, view.glyphs)]
+        return [
+            *trouble,
+            *process_page(
+                self._process,
+                self._details,
+                width,
+                view.glyphs,
+                moment(view.snapshot.taken_at),
+                utc_offset_s(),
+            ),
+        ]
