@@ -24,12 +24,15 @@ from cockpit.tui.render.remarks import (
     POWER_BRAKE,
     XID_FOR_S,
     full_share,
+    recent_xids,
 )
 from cockpit.tui.render.times import moment
 
 _ROLES: dict[Severity, Role] = {"error": "error", "warning": "warn", "info": ""}
 _RANKS: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _QUIET_KINDS = frozenset({"context_overhead", "readings_raced"})
+_KNOWN_KINDS = frozenset({"other_namespace", "mps", "graphics", "mig", "unified_memory"})
+"""Somebody else's memory, but nobody's trouble."""
 _WORTH_BYTES = GIB
 """Unaccounted memory below it is nobody's trouble."""
 
@@ -68,7 +71,8 @@ def alert_line(found: Sequence[Alert], width: int, glyphs: Glyphs) -> Line:
     hidden = len(found) - len(shown)
     more = f" (+{hidden})" if hidden else ""
     room = width - 3 - len(more)
-    spans: list[tuple[str, Role]] = [(" ! ", _ROLES[found[0].severity])]
+    sign = " · " if found[0].severity == "info" else " ! "
+    spans: list[tuple[str, Role]] = [(sign, _ROLES[found[0].severity])]
     for number, alert in enumerate(shown):
         text = alert.sentence if len(shown) > 1 else crop(alert.sentence, room)
         spans += [(" · ", "dim")] if number else []
@@ -100,18 +104,31 @@ def _driver(snapshot: Snapshot) -> Iterable[Alert]:
 
 
 def _lost(snapshot: Snapshot) -> Iterable[Alert]:
-    lost = [gpu.index for gpu in snapshot.gpus if gpu.state == "lost"]
+    """With the Xid that told of it, where one did."""
+    lost = _lost_gpus(snapshot)
     if lost:
         verb = "is" if len(lost) == 1 else "are"
-        yield Alert("error", f"{_gpus(lost)} {verb} lost: a reset or a reboot is needed", lost[0])
+        xids = sorted({xid for gpu, xid in recent_xids(snapshot).items() if gpu in lost})
+        why = f" (Xid {', '.join(map(str, xids))})" if xids else ""
+        words = f"{_gpus(lost)} {verb} lost{why}: a reset or a reboot is needed"
+        yield Alert("error", words, lost[0])
+
+
+def _lost_gpus(snapshot: Snapshot) -> list[int]:
+    return [gpu.index for gpu in snapshot.gpus if gpu.state == "lost"]
 
 
 def _xids(snapshot: Snapshot) -> Iterable[Alert]:
     """The newest Xid of each GPU within ten minutes, in the words of its event."""
     now = moment(snapshot.taken_at) or 0.0
     newest: dict[int | None, Alert] = {}
+    lost = _lost_gpus(snapshot)
     for event in snapshot.events:
-        if event.kind == "xid" and now - (moment(event.at) or 0.0) <= XID_FOR_S:
+        if (
+            event.kind == "xid"
+            and event.gpu not in lost
+            and now - (moment(event.at) or 0.0) <= XID_FOR_S
+        ):
             severity: Severity = "warning" if event.severity == "info" else event.severity
             words = foreign(event.sentence).rstrip(".")
             newest[event.gpu] = Alert(severity, words, event.gpu)
@@ -172,9 +189,11 @@ def _unaccounted(ledgers: Sequence[Ledger]) -> Iterable[Alert]:
         telling = [e for e in ledger.explanations if e.kind not in _QUIET_KINDS]
         if telling and ledger.unaccounted_bytes >= _WORTH_BYTES:
             pid = telling[0].pids[0] if telling[0].pids else None
-            held = f"GPU {ledger.gpu}: {gib(ledger.unaccounted_bytes)} GiB unaccounted"
             why = foreign(telling[0].sentence).rstrip(".")
-            yield Alert("warning", f"{held}: {why}", ledger.gpu, pid)
+            if "GiB" not in why:
+                why = f"{gib(ledger.unaccounted_bytes)} GiB unaccounted: {why}"
+            severity: Severity = "info" if telling[0].kind in _KNOWN_KINDS else "warning"
+            yield Alert(severity, f"GPU {ledger.gpu}: {why}", ledger.gpu, pid)
 
 
 def _gpus(numbers: Sequence[int]) -> str:

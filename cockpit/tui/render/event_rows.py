@@ -81,7 +81,7 @@ def event_rows(
     return rows
 
 
-_LEFT = 34
+_LEFT = 35
 
 
 def _event_lines(event: Event, width: int, now_s: float | None, utc_offset_s: float) -> list[Line]:

@@ -39,10 +39,10 @@ def fact_line(fact: Fact, gaps: Mapping[str, str], width: int, stale: bool = Fal
         reason = gap_words(gaps.get(fact.field), room - 2)
         return fit_line((label, (f"– {reason}", "dim")), width)  # type: ignore[arg-type]
     role: Role = "dim" if stale and not fact.role else fact.role
-    spans: Line = ((label[0], "label"), (foreign(fact.value), role))
-    if fact.aside:
-        spans = (*spans, (f"  {fact.aside}", "dim"))
-    return fit_line(merged(spans), width)
+    line: Line = merged(((label[0], "label"), (foreign(fact.value), role)))
+    if fact.aside and line_width(line) + 2 + len(fact.aside) < width:  # whole or not at all
+        line = merged((*line, (f"  {fact.aside}", "dim")))
+    return fit_line(line, width)
 
 
 def block_lines(
@@ -53,9 +53,11 @@ def block_lines(
     return [fit_line(title, width), *(fact_line(f, gaps, width, stale) for f in block.facts)]
 
 
-def in_columns(blocks: Sequence[Sequence[Line]], width: int, most: int = 3) -> list[Line]:
-    """Blocks one under the other in up to ``most`` columns of nearly equal height, in order."""
-    count = max(1, min(most, width // _NARROW))
+def in_columns(
+    blocks: Sequence[Sequence[Line]], width: int, most: int = 3, least: int = _NARROW
+) -> list[Line]:
+    """Blocks in up to ``most`` columns, each of ``least`` cells or more; their order is kept."""
+    count = max(1, min(most, width // least))
     each = (width - count + 1) // count
     piles = _piles(blocks, count)
     height = max((len(pile) for pile in piles), default=0)
@@ -70,9 +72,9 @@ def in_columns(blocks: Sequence[Sequence[Line]], width: int, most: int = 3) -> l
     return lines
 
 
-def column_width(width: int, most: int = 3) -> int:
+def column_width(width: int, most: int = 3, least: int = _NARROW) -> int:
     """The width of one column of :func:`in_columns`."""
-    count = max(1, min(most, width // _NARROW))
+    count = max(1, min(most, width // least))
     return (width - count + 1) // count
 
 

@@ -8,7 +8,7 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.text import rate, size
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import ends, fit_line, foreign, join, wrapped
-from cockpit.tui.render.facts import Block, Fact, block_lines, column_width, in_columns
+from cockpit.tui.render.facts import Block, Fact, block_lines, column_width, fact_line, in_columns
 from cockpit.tui.render.gaps import gap_words
 from cockpit.tui.render.glyphs import Glyphs, bar
 from cockpit.tui.render.remarks import (
@@ -36,7 +36,9 @@ def gpu_page(gpu: Gpu, width: int, glyphs: Glyphs) -> list[Line]:
     each = column_width(width)
     stale = gpu.state != "ok"
     blocks = [block_lines(block, gpu.gaps, each, stale) for block in _blocks(gpu)]
-    lines = [*_state_lines(gpu, width), *in_columns(blocks, width)]
+    # The UUID is there to be copied, so it is the one field that must not be cropped.
+    uuid = fact_line(Fact("UUID", gpu.uuid, "uuid"), gpu.gaps, width)
+    lines = [*_state_lines(gpu, width), uuid, *in_columns(blocks, width)]
     lines += [(), *_throttle_lines(gpu, width)]
     if gpu.mig_enabled:
         lines += [(), *_mig_lines(gpu, width, glyphs)]
@@ -79,14 +81,17 @@ def _size(value: int | None) -> str | None:
 
 
 def _rate(value: float | None) -> str | None:
-    return None if value is None else f"{rate(value)}B/s"
+    if value is None:
+        return None
+    short = rate(value)
+    number = short.rstrip("GMk")
+    return f"{number} {short[len(number) :]}B/s"
 
 
 def _identity(gpu: Gpu) -> list[Fact]:
     node = None if gpu.numa_node is None else str(gpu.numa_node)
     return [
         Fact("name", gpu.name, "name"),
-        Fact("UUID", gpu.uuid, "uuid"),
         Fact("PCI bus", gpu.pci_bus_id, "pci_bus_id"),
         Fact("NUMA node", node, "numa_node"),
         Fact("compute capab.", gpu.compute_capability, "compute_capability"),
@@ -125,12 +130,11 @@ def _power(gpu: Gpu) -> list[Fact]:
     hot: Role = "warn" if is_hot(gpu) else ""
     low: Role = "warn" if is_limited(gpu) else ""
     energy = None if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:.1f} kWh"
-    since = "since the driver was loaded"
     return [
         Fact("power", _number(gpu.power_w, "W"), "power_w"),
         Fact("limit", _number(gpu.power_limit_w, "W"), "power_limit_w", low),
         Fact("default limit", _number(gpu.power_default_limit_w, "W"), "power_default_limit_w"),
-        Fact("energy", energy, "energy_j", aside=since),
+        Fact("energy", energy, "energy_j", aside="since driver load"),
         Fact("temperature", _number(gpu.temperature_c, "°C"), "temperature_c", hot),
         Fact("slows down at", _number(gpu.temperature_slowdown_c, "°C"), "temperature_slowdown_c"),
         Fact("memory temp.", _number(gpu.memory_temperature_c, "°C"), "memory_temperature_c"),

@@ -196,7 +196,7 @@ def _long_columns(gpus: Sequence[Gpu]) -> list[Column[_Seen]]:
     return [
         Column("GPU", 3, _index),
         Column("UTIL", 4, _percent("utilization_pct")),
-        Column(_LAST, 9, _spark, "left", 2, grow=23),
+        Column(_LAST, 9, _spark, "left", 2, grow=51),
         Column("SM%", 4, _percent("sm_active_pct"), priority=6, needs="sm_active_pct"),
         Column("TC%", 4, _percent("tensor_active_pct"), priority=7, needs="tensor_active_pct"),
         Column("OCC", 4, _percent("sm_occupancy_pct"), priority=14, needs="sm_occupancy_pct"),

@@ -10,6 +10,9 @@ from cockpit.tui.render.cells import fit_line, foreign, pad, width_of, wrapped
 from cockpit.tui.render.facts import column_width, in_columns
 from cockpit.tui.render.glyphs import Glyphs
 
+_LEAST = 62
+"""Cells of a column: below that, explanations turn into towers."""
+
 KeyGroup = tuple[str, Sequence[tuple[str, str]]]
 """A heading, and (key, what it does) pairs."""
 
@@ -51,18 +54,20 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 
 
 def help_lines(groups: Sequence[KeyGroup], width: int, glyphs: Glyphs) -> list[Line]:
-    """All of it in one or two columns."""
-    each = column_width(width, most=2)
+    """All of it in one to three columns."""
+    each = column_width(width, least=_LEAST)
     blocks = [_block(title, pairs, each, "accent") for title, pairs in groups if pairs]
     blocks.append(_block("Filter ( / )", EXAMPLES, each, "accent"))
     blocks.append(_block("Signs", SIGNS, each, "strong"))
     blocks.append(_block("Behind a GPU", REMARKS, each, "strong"))
     blocks.append(_block("Columns", COLUMNS, each, "strong"))
-    return [glyphs.finish(fit_line(line, width)) for line in in_columns(blocks, width, most=2)]
+    return [
+        glyphs.finish(fit_line(line, width)) for line in in_columns(blocks, width, least=_LEAST)
+    ]
 
 
 def _block(title: str, pairs: Sequence[tuple[str, str]], width: int, role: Role) -> list[Line]:
-    left = min(24, max((width_of(key) for key, _ in pairs), default=0))
+    left = min(26, max((width_of(key) for key, _ in pairs), default=0))
     lines: list[Line] = [((f" {title}", "title"),)]
     for key, words in pairs:
         lines += _pair(foreign(key), foreign(words), left, width, role)

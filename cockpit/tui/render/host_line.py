@@ -198,4 +198,4 @@ def _disk(host: Host) -> Line:
     if host.disk_read_bytes_per_s is None and host.disk_write_bytes_per_s is None:
         return ()
     read, write = rate(host.disk_read_bytes_per_s), rate(host.disk_write_bytes_per_s)
-    return _field("disk", f"{read} in {write} out")
+    return _field("disk", f"r {read} w {write}")

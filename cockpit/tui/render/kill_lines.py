@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
+from cockpit.model.process import Process
 from cockpit.model.text import gib, plural, size
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import fit_line, foreign, pad, wrapped
 from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.process_words import command_words
 
 _ROLE_WORDS = {"target": "", "child": "child", "rank": "rank", "holder": "holds the device"}
 _GOOD = frozenset({"freed", "ended", "signalled"})
@@ -52,7 +54,7 @@ def _headline(plan: KillPlan, allowed: Sequence[PlannedTarget]) -> Line:
     what = f" {signal} to {plural(len(allowed), 'process')}"
     memory = f", {gib(held)} GiB of GPU memory" if held else ""
     meaning = MEANINGS.get(plan.signal.removeprefix("SIG"), "")
-    return ((what + memory, "strong"), (f"  {meaning}" if meaning else "", "dim"))
+    return ((what + memory, "strong"), (f": {meaning}." if meaning else ".", ""))
 
 
 def _target_lines(target: PlannedTarget, width: int, glyphs: Glyphs) -> list[Line]:
@@ -61,12 +63,16 @@ def _target_lines(target: PlannedTarget, width: int, glyphs: Glyphs) -> list[Lin
     role: Role = "dim" if target.refusal else ""
     kin = _ROLE_WORDS[target.role]
     text = f" {sign} {target.pid:>7}  {pad(foreign(target.user or '–'), 8)}"
-    text += f"  {size(target.vram_bytes):>9}  {f'({kin}) ' if kin else ''}{foreign(target.command)}"
+    text += f"  {size(target.vram_bytes):>9}  {f'({kin}) ' if kin else ''}{_command(target)}"
     lines: list[Line] = [fit_line(((text, role),), width)]
     for sentence, tone in ((target.refusal_sentence, "error"), (target.note, "warn")):
         if sentence:
             lines += _sentence(foreign(sentence), width, 12, tone)  # type: ignore[arg-type]
     return lines
+
+
+def _command(target: PlannedTarget) -> str:
+    return command_words(Process(pid=target.pid, command=tuple(target.command.split(" "))))
 
 
 def _sentence(text: str, width: int, indent: int, role: Role) -> list[Line]:

@@ -17,6 +17,8 @@ from cockpit.tui.render.process_words import command_words, hidden_words
 _UNIT = GIB // 10
 _BAR_ROLES: tuple[Role, ...] = ("bar", "bar2", "bar3", "bar4")
 _MOST = 12
+_SELDOM = ("unaccounted", "driver")
+"""Shares that are left out where they round to nothing; a process is always named."""
 
 
 class _Part(NamedTuple):
@@ -86,7 +88,7 @@ def _legend(parts: Sequence[_Part], total_bytes: int) -> list[Line]:
     lines = [
         _legend_line(part, count, total)
         for part, count in zip(parts, tenths, strict=True)
-        if part.bytes or part.name == "free"
+        if (count or part.name not in _SELDOM) and part.bytes
     ]
     return [*lines, ((f"   {'total':12}{total / 10:8.1f} GiB", "label"),)]
 

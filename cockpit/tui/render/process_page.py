@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from cockpit.model.process import DeviceUse, Process, ProcessDetails, Relative
@@ -236,11 +237,11 @@ def _matching(environment: Sequence[tuple[str, str]], wanted: str) -> list[tuple
     return [pair for pair in environment if wanted in f"{pair[0]}={pair[1]}".lower()]
 
 
-_TRAINING = tuple(
-    "CUDA NCCL NVIDIA TORCH PYTORCH OMP_ MKL_ RANK LOCAL_RANK WORLD_SIZE MASTER_ SLURM LD_ HF_ XLA_".split()
+_TRAINING = re.compile(
+    "CUDA|NCCL|NVIDIA|TORCH|PYTORCH|OMP_|MKL_|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_|SLURM|LD_|HF_|XLA_"
 )
+"""Beginnings of names that bear on training."""
 
 
 def _env_tone(name: str) -> Role:
-    """What bears on training stands out."""
-    return "accent" if name.startswith(_TRAINING) else "label"
+    return "accent" if _TRAINING.match(name) else "label"

@@ -150,7 +150,7 @@ def snapshot_remarks(snapshot: Snapshot) -> dict[int, list[Remark]]:
     for gpu, held in _stray_bytes(snapshot).items():
         words = f"! stray {gib(held, 0)}G" if held else "! stray"
         found.setdefault(gpu, []).append(Remark(65, words, "warn"))
-    for gpu, xid in _recent_xids(snapshot).items():
+    for gpu, xid in recent_xids(snapshot).items():
         found.setdefault(gpu, []).append(Remark(90, f"! Xid {xid}", "error"))
     return found
 
@@ -163,7 +163,8 @@ def _stray_bytes(snapshot: Snapshot) -> dict[int, int]:
     return held
 
 
-def _recent_xids(snapshot: Snapshot) -> dict[int, int]:
+def recent_xids(snapshot: Snapshot) -> dict[int, int]:
+    """GPU → its newest Xid of the last ten minutes."""
     now = moment(snapshot.taken_at) or 0.0
     return {
         event.gpu: event.xid

@@ -95,7 +95,9 @@ def area(
 ) -> list[str]:
     """``height`` lines of ``width`` cells, top first; two samples a cell where braille is shown."""
     per_cell = 2 if glyphs.braille else 1
-    values = sweep(history, gpu, metric, width * per_cell, per_slot, blank=per_cell)
+    # Half a cell may be new: the rest of it and all of the next one are blank.
+    blank = per_cell + (history.count // per_slot) % per_cell
+    values = sweep(history, gpu, metric, width * per_cell, per_slot, blank)
     shares = [None if v is None else _share(v, limits) for v in values]
     draw = _braille_row if glyphs.braille else _block_row
     return [draw(shares, height - 1 - row, height, glyphs) for row in range(height)]
