@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from typing import NamedTuple
 
@@ -49,7 +48,7 @@ class HostSource:
         self._shm = shm
         self._container = container_kind()
         self._limit = cgroup_limit(root) if self._container else None
-        self._name = socket.gethostname()
+        self._name = os.uname().nodename
         self._before: Counters | None = None
 
     def read(self) -> Host:
