@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
 def fact_line(fact: Fact, gaps: Mapping[str, str], width: int, stale: bool = False) -> Line:
     """One line; a value that is not known shows its reason instead."""
-    label = (f" {pad(fact.label, LABEL)} ", "label")
+    label = (f" {pad(foreign(fact.label), LABEL)} ", "label")
     room = width - LABEL - 2
     if fact.value is None:
         reason = gap_words(gaps.get(fact.field), room - 2)
@@ -41,7 +41,7 @@ def fact_line(fact: Fact, gaps: Mapping[str, str], width: int, stale: bool = Fal
     role: Role = "dim" if stale and not fact.role else fact.role
     line: Line = merged(((label[0], "label"), (foreign(fact.value), role)))
     if fact.aside and line_width(line) + 2 + len(fact.aside) < width:  # whole or not at all
-        line = merged((*line, (f"  {fact.aside}", "dim")))
+        line = merged((*line, (f"  {foreign(fact.aside)}", "dim")))
     return fit_line(line, width)
 
 

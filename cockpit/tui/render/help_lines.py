@@ -68,7 +68,7 @@ def help_lines(groups: Sequence[KeyGroup], width: int, glyphs: Glyphs) -> list[L
 
 def _block(title: str, pairs: Sequence[tuple[str, str]], width: int, role: Role) -> list[Line]:
     left = min(26, max((width_of(key) for key, _ in pairs), default=0))
-    lines: list[Line] = [((f" {title}", "title"),)]
+    lines: list[Line] = [((f" {foreign(title)}", "title"),)]
     for key, words in pairs:
         lines += _pair(foreign(key), foreign(words), left, width, role)
     return lines
