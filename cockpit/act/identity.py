@@ -161,7 +161,9 @@ def kernel_wait(pid: int) -> str | None:
 
 
 def holds_device(pid: int) -> bool | None:
-    """Has a /dev/nvidia* file open; None when its files are not readable."""
+    """Has a /dev/nvidia* file open; None when that cannot be told (no permission, WSL)."""
+    if not os.path.exists("/dev/nvidiactl"):
+        return None
     folder = _PROC / str(pid) / "fd"
     try:
         return any(_link(folder / name).startswith("/dev/nvidia") for name in os.listdir(folder))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
+from cockpit.act import sentences
 from cockpit.act.identity import (
     Stat,
     Subject,
@@ -31,7 +32,6 @@ from cockpit.act.policy import (
     signal_number,
     viewer,
 )
-from cockpit.act.sentences import losses
 from cockpit.errors import UsageError
 from cockpit.model.action import KillPlan, KillRequest, PlannedTarget, Target
 from cockpit.model.process import Process
@@ -90,7 +90,7 @@ class _Planner:
             signal=self._signal,
             grace_s=max(0.0, min(self._request.grace_s, MAX_GRACE_S)),
             targets=targets,
-            loses=losses(self._signal, targets, self._rows),
+            loses=sentences.losses(self._signal, targets, self._rows),
             typed=self._typed(drafts),
         )
 
@@ -109,6 +109,8 @@ class _Planner:
         if subject.leader_pid != target.pid:
             text = f"{target.pid} is a thread of process {subject.leader_pid}: name that one"
             return self._refused(target, Refusal("gone", text)), subject
+        if target.start_ticks is None and self._elsewhere(target.pid):
+            return self._refused(target, Refusal("gone", sentences.elsewhere(target.pid))), subject
         if target.start_ticks not in (None, subject.stat.start_ticks):
             return self._refused(target, _changed(target.pid)), subject
         return self._draft(subject, "target", 0 if is_launcher(subject.command) else 1), subject
@@ -117,7 +119,7 @@ class _Planner:
         if subject is None or subject.stat.dead:
             for stat in self._family.holders(target.pid, target.start_ticks):
                 yield from self._member(stat.pid, "holder", 2, f"holds on for pid {target.pid}")
-        elif self._request.job:
+        if subject is not None and self._request.job:
             for member in self._family.members(subject, self._rows, self._allowed):
                 yield from self._member(member.pid, member.role, member.order, member.note)
 
@@ -139,11 +141,12 @@ class _Planner:
             return self._refused(target, Refusal("not_permitted", text))
         text = f"there is no process {target.pid} (any more)"
         if target.pid in self._rows:
-            text = (
-                f"pid {target.pid} is not in this /proc: it runs in another PID namespace (the host"
-                " or another container) or has ended; signal it from there"
-            )
+            text = sentences.elsewhere(target.pid)
         return self._refused(target, Refusal("gone", text))
+
+    def _elsewhere(self, pid: int) -> bool:
+        """The driver's process of this number is not ours of the same number (a container)."""
+        return pid in self._rows and not self._rows[pid].visible
 
     def _refused(self, target: Target, refusal: Refusal) -> _Draft:
         return _Draft(self._planned(target.pid, target.start_ticks, "target", refusal=refusal))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from cockpit.act.identity import Stat, Subject
 from cockpit.errors import UsageError
 from cockpit.model.action import RefusalCode
+from cockpit.model.text import clean
 
 SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
 NOT_ENDING = frozenset({"STOP", "CONT", "USR1", "USR2"})
@@ -208,7 +209,7 @@ _RULES: tuple[Callable[[Subject, Viewer], Refusal | None], ...] = (
 
 
 def _protected(subject: Subject, what: str, instead: str) -> Refusal:
-    name = subject.executable or subject.stat.name
+    name = clean(subject.executable or subject.stat.name)
     return Refusal("protected", f"pid {subject.pid} ({name}) is {what}; instead: {instead}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cockpit.model.action import PlannedTarget
 from cockpit.model.process import Process
-from cockpit.model.text import GIB, MIB, gib, plural, size
+from cockpit.model.text import GIB, MIB, clean, gib, plural, size
 
 
 def losses(
@@ -23,7 +23,7 @@ def losses(
     found = ["What was computed since the last checkpoint."]
     if signal == "KILL":
         found.append("No clean-up: half-written files and /dev/shm segments may stay behind.")
-    return (*found, *_ranks_left(sent, rows))
+    return (*found, *_ranks_left(sent, rows), *_slurm(sent, rows))
 
 
 def _ranks_left(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> list[str]:
@@ -36,6 +36,22 @@ def _ranks_left(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> l
         f"Rank {names} of {world}: the other ranks will hang or fail, and a launcher may start"
         " it again; take the whole job to end them together."
     ]
+
+
+def _slurm(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> list[str]:
+    jobs = {rows[t.pid].slurm_job for t in sent if t.pid in rows} - {None}
+    return [
+        f"Part of Slurm job {job}: scancel {job} ends it as a whole."
+        for job in sorted(clean(str(job)) for job in jobs)
+    ]
+
+
+def elsewhere(pid: int) -> str:
+    """The driver lists a pid that means nothing here."""
+    return (
+        f"pid {pid} is not in this /proc: it runs in another PID namespace (the host or another"
+        " container) or has ended; signal it from there"
+    )
 
 
 def sent(signal: str, count: int) -> str:

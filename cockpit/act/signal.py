@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -73,7 +73,8 @@ class Kills:
         Raises RefusedError when the plan is not known (any more) or the typed text is not its own.
         """
         plan = self._take(plan_id, typed)
-        run = _Run(plan, self._vram, self._journal, self._readonly, say)
+        rows = {row.pid: row for row in self._processes()}
+        run = _Run(plan, rows, self._vram, self._journal, self._readonly, say)
         try:
             return run.results()
         finally:
@@ -94,10 +95,17 @@ class _Run:
     """One plan on its way."""
 
     def __init__(
-        self, plan: KillPlan, vram: VramSource, journal: Journal, readonly: bool, say: Say
+        self,
+        plan: KillPlan,
+        rows: Mapping[int, Process],
+        vram: VramSource,
+        journal: Journal,
+        readonly: bool,
+        say: Say,
     ) -> None:
         self._plan, self._journal, self._readonly, self._say = plan, journal, readonly, say
         self._attempts = [Attempt(planned) for planned in plan.targets]
+        self._gpus = {p: frozenset(use.gpu for use in r.devices) for p, r in rows.items()}
         self._books = Books(vram)
         self._start = time.monotonic()
         self._told_trouble = False
@@ -148,11 +156,10 @@ class _Run:
 
     def _hold_all(self) -> None:
         family = Family(all_stats())
-        listed = self._books.listed_before
         for attempt in self._attempts:
-            planned = attempt.planned
             if attempt.result is None:
-                attempt.before = planned.vram_bytes if listed is None else listed.get(attempt.pid)
+                attempt.gpus = self._gpus.get(attempt.pid, frozenset())
+                attempt.before = self._books.held(attempt)
                 attempt.relatives = family.relatives(attempt.pid)
                 self._hold(attempt, family)
 

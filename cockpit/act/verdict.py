@@ -10,6 +10,7 @@ from cockpit.act.identity import Stat, holds_device, kernel_wait, look, read_sta
 from cockpit.act.policy import signal_number
 from cockpit.act.watch import Attempt
 from cockpit.model.action import KillResult
+from cockpit.model.text import clean
 
 _TWICE_S = 0.1
 """Every reader of a disk is in state D for moments: only who is still there is stuck."""
@@ -46,7 +47,9 @@ def _not_freed(attempt: Attempt, before: int, missing: int) -> KillResult:
     if attempt.after is None:
         text = sentences.unchecked(attempt.pid, before)
     else:
-        still, holder = attempt.after or missing, _holder(attempt.pid, holders)
+        children = frozenset(s.pid for s in attempt.relatives if s.ppid == attempt.pid)
+        holder = _holder(holders, children)
+        still = attempt.after or missing
         text = sentences.not_freed(attempt.pid, still, attempt.zombie, holder)
     return KillResult(
         pid=attempt.pid,
@@ -98,11 +101,14 @@ def living(relatives: Sequence[Stat]) -> list[Stat]:
     return [new for old, new in now if new and new.start_ticks == old.start_ticks and not new.dead]
 
 
-def _holder(pid: int, holders: Sequence[Stat]) -> str | None:
+def _holder(holders: Sequence[Stat], children: frozenset[int]) -> str | None:
     """Whose open device files are seen comes first; they cannot be read of other users' ones."""
-    for certain in (True, False):
-        for stat in holders:
-            if not certain or holds_device(stat.pid):
-                relation = "child" if stat.ppid == pid else f"{stat.name}, of its family"
-                return sentences.keeps(stat.pid, relation, certain)
+    seen = [(stat, holds_device(stat.pid)) for stat in holders]
+    for answer in (True, None):
+        for stat, holds in seen:
+            if holds is answer:
+                # The children of a dead process have another parent by now.
+                own = stat.pid in children
+                relation = "child" if own else f"{clean(stat.name)}, left over from it"
+                return sentences.keeps(stat.pid, relation, certain=bool(answer))
     return None

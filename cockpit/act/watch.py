@@ -21,6 +21,8 @@ VERIFY_S = 3.0
 VERIFY_ZOMBIE_S = 0.5
 """The same for who was dead before: it waits for its heirs, which have their own time."""
 LOOK_S = 0.05
+_TRIES = 3
+"""List and "used" are read one after the other: again when the list has moved meanwhile."""
 
 
 class VramSource(Protocol):
@@ -41,6 +43,8 @@ class Attempt:
     handle: Handle | None = None
     relatives: tuple[Stat, ...] = ()
     """Who could keep its device open, as seen before the signal."""
+    gpus: frozenset[int] = frozenset()
+    """Where it held memory in the last snapshot; empty: not known."""
     before: int | None = None
     after: int | None = None
     """What the driver lists for it now; None: not known."""
@@ -79,8 +83,20 @@ class Books:
 
     def open(self) -> None:
         """Read the state before the first signal."""
-        self.listed_before = self.vram.vram_by_pid()
-        self.used_before = self.vram.used_by_gpu()
+        for _ in range(_TRIES):
+            self.listed_before = self.vram.vram_by_pid()
+            self.used_before = self.vram.used_by_gpu()
+            if self.vram.vram_by_pid() == self.listed_before:
+                return
+
+    def held(self, attempt: Attempt) -> int | None:
+        """Bytes before the signal: the list's, or the snapshot's where a GPU gave no list."""
+        shown = attempt.planned.vram_bytes
+        if self.listed_before is None:
+            return shown
+        listed = self.listed_before.get(attempt.pid)
+        unheard = attempt.gpus - self.used_before.keys()
+        return max(listed or 0, shown or 0) if unheard and self.used_before else listed
 
     def settle(self, attempts: Sequence[Attempt], now: float) -> None:
         """Mark the memory of gone processes that has come back."""
@@ -92,19 +108,25 @@ class Books:
                 attempt.back_at = now
 
     def _account(self, attempts: Sequence[Attempt], owing: Sequence[Attempt]) -> None:
-        listed = self.vram.vram_by_pid()
+        listed, used = self.vram.vram_by_pid(), self.vram.used_by_gpu()
         for attempt in owing:
-            attempt.after = None if listed is None else listed.get(attempt.pid, 0)
+            silent = self._unheard(attempt, used)
+            attempt.after = None if listed is None or silent else listed.get(attempt.pid, 0)
         if listed is not None:
-            self.missing = self._still_used(attempts, listed)
+            self.missing = self._still_used(attempts, listed, used)
 
-    def _still_used(self, attempts: Sequence[Attempt], listed: dict[int, int]) -> int:
+    def _unheard(self, attempt: Attempt, used: dict[int, int]) -> bool:
+        """A GPU that it was on does not answer: that no list has its pid proves nothing."""
+        return bool(self.used_before and (attempt.gpus or self.used_before.keys()) - used.keys())
+
+    def _still_used(
+        self, attempts: Sequence[Attempt], listed: dict[int, int], used: dict[int, int]
+    ) -> int:
         """Bytes by which "used" has fallen too little for what has left the list; 0: it fits.
 
         What the others took or gave meanwhile is allowed for. 64 MiB or 5 % may differ: contexts
         and the driver's own tables are not listed to the byte.
         """
-        used = self.vram.used_by_gpu()
         if self.listed_before is None or not used or used.keys() != self.used_before.keys():
             return 0
         left = {a.pid: a.before or 0 for a in attempts if a.gone_at is not None and a.after == 0}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from killing import (
     AS_OTHER_USER,
@@ -31,9 +32,11 @@ from cockpit.act import identity
 from cockpit.act import signal as act_signal
 from cockpit.act.identity import Handle, read_stat
 from cockpit.act.journal import Journal
+from cockpit.act.plan import subject_refusal
 from cockpit.act.signal import Kills
 from cockpit.errors import RefusedError, TargetGoneError, UsageError
-from cockpit.model.action import KillRequest, KillResult, Target
+from cockpit.model.action import KillRequest, KillResult, PlannedTarget, Target
+from cockpit.model.process import DeviceUse, Process
 
 Make = Callable[..., Kills]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")
@@ -316,12 +319,71 @@ def test_a_driver_that_stops_answering_leaves_the_memory_unproven(
     assert "the driver did not answer" in result.sentence
 
 
+def test_a_gpu_that_falls_silent_proves_nothing_for_those_that_were_on_it(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("cockpit.act.watch.VERIFY_S", 0.3)
+    here, there = procs.start(), procs.start()
+
+    class Vram(FakeVram):
+        def used_by_gpu(self) -> dict[int, int]:
+            used = super().used_by_gpu()
+            return {**used, 1: GIB} if alive(there) else used
+
+    rows = [
+        Process(pid=pid, vram_bytes=HELD, devices=(DeviceUse(gpu=gpu, vram_bytes=1, sm_pct=None),))
+        for gpu, pid in enumerate((here, there))
+    ]
+    kills = kills_of(Vram({here: HELD, there: HELD}), processes=lambda: rows)
+    on_first, on_second = kill(kills, here, there)
+    assert on_first.outcome == "freed"
+    assert on_second.outcome == "not_freed"
+    assert "the driver did not answer" in on_second.sentence
+
+
+def test_a_pid_of_another_namespace_is_not_taken_for_the_one_of_that_number_here(
+    kills_of: Make, procs: Procs
+):
+    pid = procs.start()
+    kills = kills_of(processes=lambda: [Process(pid=pid, vram_bytes=HELD, visible=False)])
+    plan = kills.plan(ask(pid, signal="KILL"))
+    assert plan.targets[0].refusal == "gone"
+    assert "another PID namespace" in plan.targets[0].refusal_sentence
+    assert kills.run(plan.id, None, [].append)[0].exit_code == 5
+    assert alive(pid)
+
+
+def test_a_rank_alone_is_warned_of_and_a_slurm_job_is_named(kills_of: Make, procs: Procs):
+    pid = procs.start()
+    row = Process(pid=pid, vram_bytes=HELD, rank=1, world_size=8, slurm_job="77\x1b")
+    loses = " ".join(kills_of(processes=lambda: [row]).plan(ask(pid)).loses)
+    assert "Rank 1 of 8" in loses
+    assert "scancel 77^[ ends" in loses
+
+
+def test_a_zombie_rank_brings_its_living_job_when_asked(
+    kills_of: Make, procs: Procs, tmp_path: Path
+):
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(
+        "import os, time\n"
+        "dead = os.fork() or os._exit(0)\n"
+        "rank = os.fork() or time.sleep(300)\n"
+        "print(os.getpid(), dead, rank, flush=True)\n"
+        "time.sleep(300)"
+    )
+    head, dead, rank = procs.printed([sys.executable, str(launcher)])
+    wait_dead(dead)
+    plan = kills_of(FakeVram({rank: HELD})).plan(ask(dead, job=True))
+    assert [t.pid for t in plan.targets] == [head, dead, rank]
+
+
 def test_a_stopped_process_is_told_from_one_that_ignores(kills_of: Make, procs: Procs):
     pid = procs.start()
     kills = kills_of()
     (result,) = kill(kills, pid, signal="STOP")
     assert (result.outcome, result.exit_code) == ("signalled", 0)
-    assert read_stat(pid).state == "T"
+    until(lambda: read_stat(pid).state == "T")
     (result,) = kill(kills, pid, grace_s=0.1)
     assert "stopped" in result.sentence
     assert kill(kills, pid, signal="CONT")[0].outcome == "signalled"
@@ -398,6 +460,35 @@ def test_a_protected_program_is_known_by_its_file_whatever_it_calls_itself(
     assert first.refusal == "protected"
     assert "persistence daemon" in first.refusal_sentence
     assert second.refusal is None
+
+
+def test_who_becomes_protected_between_plan_and_run_is_not_signalled(
+    kills_of: Make, procs: Procs, tmp_path: Path
+):
+    daemon = tmp_path / "nvidia-persistenced"
+    shutil.copy(shutil.which("sleep"), daemon)
+    shell = procs.run(
+        ["sh", "-c", f"read go; exec {daemon} 300"], lines=False, stdin=subprocess.PIPE
+    )
+    kills = kills_of()
+    plan = kills.plan(ask(shell.pid))
+    assert plan.targets[0].refusal is None
+    shell.stdin.write("go\n")
+    shell.stdin.close()
+    wait_exec(shell.pid, "nvidia-persiste")
+    (result,) = kills.run(plan.id, None, [].append)
+    assert (result.outcome, result.exit_code, alive(shell.pid)) == ("refused", 4, True)
+    assert "persistence daemon" in result.sentence
+
+
+def test_the_last_look_before_the_signal_compares_the_start_time_too(procs: Procs):
+    pid = procs.start()
+    planned = PlannedTarget(
+        pid=pid, start_ticks=ticks(pid), user=None, command="sleep", vram_bytes=None
+    )
+    assert subject_refusal(planned, readonly=False) is None
+    other = msgspec.structs.replace(planned, start_ticks=ticks(pid) + 1)
+    assert subject_refusal(other, readonly=False).code == "changed"
 
 
 @needs_root

@@ -76,6 +76,11 @@ def test_the_first_process_the_cockpit_and_its_ancestors_are_protected(pid: int,
     assert code_of(who, subject(pid, uid=who.uid)) == "protected"
 
 
+def test_a_hostile_name_reaches_no_sentence_raw():
+    refusal = judge(subject(1, "\x1b[2J\u202e"), ROOT)
+    assert "^[[2J·" in refusal.sentence
+
+
 def test_kernel_threads_are_protected():
     assert code_of(ROOT, subject(2, "kthreadd", uid=0, flags=PF_KTHREAD)) == "protected"
 
