@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from cockpit.act.identity import read_stat
+from cockpit.act.signal import Kills
+from cockpit.model.action import KillRequest, KillResult, Target
 
 GIB = 1 << 30
+HELD = int(14.3 * GIB)
+Make = Callable[..., Kills]
 SLEEP = "import time; print('ready', flush=True); time.sleep(300)"
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
 # Prints the pid of a leader that is dead but not collected, and of the child that it left behind.
@@ -137,3 +141,27 @@ def alive(pid: int) -> bool:
 
 def ticks(pid: int) -> int:
     return read_stat(pid).start_ticks
+
+
+def ask(*pids: int, **options: object) -> KillRequest:
+    return KillRequest(targets=tuple(Target(pid=pid) for pid in pids), **options)
+
+
+def kill(kills: Kills, *pids: int, **options: object) -> tuple[KillResult, ...]:
+    plan = kills.plan(ask(*pids, **options))
+    return kills.run(plan.id, plan.typed, [].append)
+
+
+def wait_dead(pid: int) -> None:
+    until(lambda: not alive(pid))
+
+
+def wait_exec(pid: int, name: str) -> None:
+    until(lambda: read_stat(pid).name == name)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 3
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

@@ -5,51 +5,34 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from killing import (
-    AS_OTHER_USER,
     GIB,
+    HELD,
     IGNORE_TERM,
     SLEEP,
     TREE,
     ZOMBIE,
     FakeVram,
+    Make,
     Procs,
     alive,
+    ask,
+    kill,
     ticks,
+    until,
+    wait_dead,
 )
 
 from cockpit.act import identity
-from cockpit.act import signal as act_signal
-from cockpit.act.identity import Handle, read_stat
+from cockpit.act.identity import read_stat
 from cockpit.act.journal import Journal
-from cockpit.act.plan import subject_refusal
-from cockpit.act.signal import Kills
-from cockpit.errors import RefusedError, TargetGoneError, UsageError
-from cockpit.model.action import KillRequest, KillResult, PlannedTarget, Target
 from cockpit.model.process import DeviceUse, Process
-
-Make = Callable[..., Kills]
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")
-HELD = int(14.3 * GIB)
-
-
-def ask(*pids: int, **options: object) -> KillRequest:
-    return KillRequest(targets=tuple(Target(pid=pid) for pid in pids), **options)
-
-
-def kill(kills: Kills, *pids: int, **options: object) -> tuple[KillResult, ...]:
-    plan = kills.plan(ask(*pids, **options))
-    return kills.run(plan.id, plan.typed, [].append)
 
 
 def test_a_sleeper_ends_and_its_memory_is_seen_to_come_back(kills_of: Make, procs: Procs):
@@ -69,113 +52,6 @@ def test_a_process_without_device_memory_just_ends(kills_of: Make, procs: Procs)
     assert (result.outcome, result.exit_code, result.freed_bytes) == ("ended", 0, None)
 
 
-def test_start_ticks_that_do_not_match_signal_nothing(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    kills = kills_of(FakeVram({pid: HELD}))
-    target = Target(pid=pid, start_ticks=ticks(pid) - 1)
-    plan = kills.plan(KillRequest(targets=(target,), signal="KILL"))
-    assert plan.targets[0].refusal == "changed"
-    (result,) = kills.run(plan.id, None, [].append)
-    assert alive(pid)
-    assert (result.outcome, result.exit_code) == ("missing", 5)
-
-
-def test_start_ticks_that_match_are_no_hindrance(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    kills = kills_of()
-    plan = kills.plan(KillRequest(targets=(Target(pid=pid, start_ticks=ticks(pid)),)))
-    assert kills.run(plan.id, None, [].append)[0].outcome == "ended"
-
-
-@pytest.mark.parametrize("pid", [0, -1, 4194304 * 4])
-def test_a_pid_that_cannot_be_is_gone(kills_of: Make, pid: int):
-    kills = kills_of()
-    plan = kills.plan(ask(pid))
-    assert plan.targets[0].refusal == "gone"
-    assert kills.run(plan.id, None, [].append)[0].exit_code == 5
-
-
-def test_a_thread_id_is_told_from_a_process(kills_of: Make, procs: Procs):
-    code = "import threading, time\nt = threading.Thread(target=time.sleep, args=(300,))\nt.start()"
-    pid, thread = procs.pids(code + "\nprint(__import__('os').getpid(), t.native_id, flush=True)")
-    (target,) = kills_of().plan(ask(thread)).targets
-    assert target.refusal == "gone"
-    assert f"process {pid}" in target.refusal_sentence
-
-
-def reuse(procs: Procs, pid: int) -> int:
-    """End ``pid`` and start a process that gets its number."""
-    setting = Path("/proc/sys/kernel/ns_last_pid")
-    time.sleep(0.03)  # start times count in ticks of 10 ms
-    os.kill(pid, signal.SIGKILL)
-    procs.reap(pid)
-    for _ in range(50):
-        try:
-            setting.write_text(str(pid - 1))
-        except OSError as error:
-            pytest.skip(f"cannot choose the next pid: {error.strerror}")
-        new = procs.start()
-        if new == pid:
-            return new
-        os.kill(new, signal.SIGKILL)
-    pytest.skip("other processes took the pid")
-
-
-def test_a_pid_reused_between_plan_and_run_is_not_signalled(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    kills = kills_of(FakeVram({pid: HELD}))
-    plan = kills.plan(ask(pid))
-    assert reuse(procs, pid) == pid
-    (result,) = kills.run(plan.id, None, [].append)
-    assert alive(pid)
-    assert (result.outcome, result.exit_code) == ("missing", 5)
-
-
-@pytest.mark.parametrize("pidfd", [True, False])
-def test_a_hold_on_a_process_never_reaches_the_next_owner_of_its_pid(
-    procs: Procs, monkeypatch: pytest.MonkeyPatch, pidfd: bool
-):
-    if not pidfd:
-        monkeypatch.setattr(identity, "_pidfd", lambda _pid: None)
-    pid = procs.start()
-    handle = Handle.open(pid, ticks(pid))
-    try:
-        assert not handle.gone()
-        reuse(procs, pid)
-        with pytest.raises(ProcessLookupError):
-            handle.send(signal.SIGKILL)
-        assert handle.gone()
-        assert alive(pid)
-    finally:
-        handle.close()
-
-
-def test_opening_compares_the_start_time_after_the_descriptor_is_there(
-    procs: Procs, monkeypatch: pytest.MonkeyPatch
-):
-    pid, opened = procs.start(), []
-    real = identity._pidfd
-
-    def spy(asked: int) -> int | None:
-        opened.append(real(asked))
-        return opened[0]
-
-    monkeypatch.setattr(identity, "_pidfd", spy)
-    with pytest.raises(TargetGoneError):
-        Handle.open(pid, ticks(pid) + 1)
-    with pytest.raises(OSError):
-        os.fstat(opened[0])
-
-
-def test_kill_works_on_a_kernel_without_pidfd(
-    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(identity, "_pidfd", lambda _pid: None)
-    pid = procs.start()
-    (result,) = kill(kills_of(FakeVram({pid: HELD})), pid)
-    assert (result.outcome, alive(pid)) == ("freed", False)
-
-
 def test_who_ignores_sigterm_survives_and_sigkill_is_offered(kills_of: Make, procs: Procs):
     pid = procs.start(IGNORE_TERM)
     kills = kills_of(FakeVram({pid: HELD}))
@@ -187,27 +63,6 @@ def test_who_ignores_sigterm_survives_and_sigkill_is_offered(kills_of: Make, pro
     assert "ignores SIGTERM; SIGKILL would end it" in result.sentence
     (result,) = kill(kills, pid, signal="KILL")
     assert (result.outcome, alive(pid)) == ("freed", False)
-
-
-def test_sigkill_asks_for_the_pid_and_refuses_anything_else(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    kills = kills_of()
-    plan = kills.plan(ask(pid, signal="KILL"))
-    assert plan.typed == str(pid)
-    for typed in (None, "", "yes", str(pid + 1)):
-        with pytest.raises(RefusedError):
-            kills.run(plan.id, typed, [].append)
-    assert alive(pid)
-    assert kills.run(plan.id, f" {pid} ", [].append)[0].outcome == "ended"
-
-
-def test_several_pids_are_confirmed_by_their_number(kills_of: Make, procs: Procs):
-    first, second = procs.start(), procs.start()
-    assert kills_of().plan(ask(first, second, signal="KILL")).typed == "2"
-
-
-def test_a_pid_named_on_the_command_line_needs_no_typing(kills_of: Make, procs: Procs):
-    assert kills_of().plan(ask(procs.start(), signal="KILL", named=True)).typed is None
 
 
 def test_a_zombie_leader_is_killed_through_the_child_that_holds_the_device(
@@ -341,18 +196,6 @@ def test_a_gpu_that_falls_silent_proves_nothing_for_those_that_were_on_it(
     assert "the driver did not answer" in on_second.sentence
 
 
-def test_a_pid_of_another_namespace_is_not_taken_for_the_one_of_that_number_here(
-    kills_of: Make, procs: Procs
-):
-    pid = procs.start()
-    kills = kills_of(processes=lambda: [Process(pid=pid, vram_bytes=HELD, visible=False)])
-    plan = kills.plan(ask(pid, signal="KILL"))
-    assert plan.targets[0].refusal == "gone"
-    assert "another PID namespace" in plan.targets[0].refusal_sentence
-    assert kills.run(plan.id, None, [].append)[0].exit_code == 5
-    assert alive(pid)
-
-
 def test_a_rank_alone_is_warned_of_and_a_slurm_job_is_named(kills_of: Make, procs: Procs):
     pid = procs.start()
     row = Process(pid=pid, vram_bytes=HELD, rank=1, world_size=8, slurm_job="77\x1b")
@@ -412,142 +255,6 @@ if libc.vfork() == 0:
     assert "(state D)" in result.sentence
 
 
-def test_signals_that_are_not_offered_are_a_wrong_use(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    for name in ("SEGV", "9", "", "RTMIN"):
-        with pytest.raises(UsageError):
-            kills_of().plan(ask(pid, signal=name))
-    with pytest.raises(UsageError):
-        kills_of().plan(ask())
-    assert alive(pid)
-
-
-def test_who_has_no_handler_for_sigusr1_is_warned_of(kills_of: Make, procs: Procs):
-    (target,) = kills_of().plan(ask(procs.start(), signal="usr1")).targets
-    assert "would end it" in target.note
-
-
-def test_readonly_refuses_every_target(kills_of: Make, procs: Procs):
-    pid = procs.start()
-    kills = kills_of(readonly=True)
-    plan = kills.plan(ask(pid, signal="KILL"))
-    assert (plan.targets[0].refusal, plan.typed, plan.loses) == ("readonly", None, ())
-    (result,) = kills.run(plan.id, None, [].append)
-    assert (result.outcome, result.exit_code, alive(pid)) == ("refused", 4, True)
-
-
-def test_own_ancestors_are_refused(kills_of: Make):
-    kills = kills_of()
-    line = identity.all_stats()
-    parents = [os.getpid(), os.getppid(), line[os.getppid()].ppid, 1]
-    plan = kills.plan(ask(*(pid for pid in parents if pid), signal="CONT", named=True))
-    assert {target.refusal for target in plan.targets} == {"protected"}
-    results = kills.run(plan.id, None, [].append)
-    assert {result.exit_code for result in results} == {4}
-
-
-def test_a_protected_program_is_known_by_its_file_whatever_it_calls_itself(
-    kills_of: Make, procs: Procs, tmp_path: Path
-):
-    sleep = shutil.which("sleep")
-    daemon = tmp_path / "nvidia-persistenced"
-    shutil.copy(sleep, daemon)
-    hidden = procs.run(["python", "300"], executable=str(daemon), lines=False).pid
-    liar = procs.run(["sshd", "300"], executable=sleep, lines=False).pid
-    wait_exec(hidden, "nvidia-persiste")
-    wait_exec(liar, "sleep")
-    first, second = kills_of().plan(ask(hidden, liar)).targets
-    assert first.refusal == "protected"
-    assert "persistence daemon" in first.refusal_sentence
-    assert second.refusal is None
-
-
-def test_who_becomes_protected_between_plan_and_run_is_not_signalled(
-    kills_of: Make, procs: Procs, tmp_path: Path
-):
-    daemon = tmp_path / "nvidia-persistenced"
-    shutil.copy(shutil.which("sleep"), daemon)
-    shell = procs.run(
-        ["sh", "-c", f"read go; exec {daemon} 300"], lines=False, stdin=subprocess.PIPE
-    )
-    kills = kills_of()
-    plan = kills.plan(ask(shell.pid))
-    assert plan.targets[0].refusal is None
-    shell.stdin.write("go\n")
-    shell.stdin.close()
-    wait_exec(shell.pid, "nvidia-persiste")
-    (result,) = kills.run(plan.id, None, [].append)
-    assert (result.outcome, result.exit_code, alive(shell.pid)) == ("refused", 4, True)
-    assert "persistence daemon" in result.sentence
-
-
-def test_the_last_look_before_the_signal_compares_the_start_time_too(procs: Procs):
-    pid = procs.start()
-    planned = PlannedTarget(
-        pid=pid, start_ticks=ticks(pid), user=None, command="sleep", vram_bytes=None
-    )
-    assert subject_refusal(planned, readonly=False) is None
-    other = msgspec.structs.replace(planned, start_ticks=ticks(pid) + 1)
-    assert subject_refusal(other, readonly=False).code == "changed"
-
-
-@needs_root
-def test_root_kills_another_users_process_only_with_the_pid_typed(kills_of: Make, procs: Procs):
-    pid = procs.run([*AS_OTHER_USER, "sleep", "300"], lines=False).pid
-    wait_exec(pid, "sleep")
-    kills = kills_of()
-    plan = kills.plan(ask(pid))
-    assert plan.typed == str(pid)
-    with pytest.raises(RefusedError):
-        kills.run(plan.id, None, [].append)
-    assert alive(pid)
-    assert kills.run(plan.id, str(pid), [].append)[0].outcome == "ended"
-
-
-AS_USER = """
-import json, sys
-from cockpit.act.journal import Journal
-from cockpit.act.signal import Kills
-from cockpit.model.action import KillRequest, Target
-class Vram:
-    def vram_by_pid(self): return {}
-    def used_by_gpu(self): return {}
-kills = Kills(Vram(), Journal(), processes=lambda: ())
-plan = kills.plan(KillRequest(targets=(Target(pid=int(sys.argv[1])),), named=True))
-(result,) = kills.run(plan.id, None, lambda s: print(s, file=sys.stderr))
-print(json.dumps([plan.targets[0].refusal, result.exit_code, result.sentence]))
-"""
-
-
-@needs_root
-def test_a_user_cannot_kill_another_users_process(procs: Procs):
-    pid = procs.start()
-    done = subprocess.run(
-        [*AS_OTHER_USER, sys.executable, "-c", AS_USER, str(pid)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-        env={"HOME": "/nowhere", "PATH": os.environ["PATH"]},
-    )
-    refusal, code, sentence = json.loads(done.stdout)
-    assert (refusal, code, alive(pid)) == ("not_permitted", 4, True)
-    assert "another user (uid 0)" in sentence
-    assert done.stderr.count("cannot be written") == 1
-
-
-def test_a_denial_by_the_kernel_is_a_refusal_with_its_reason(
-    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
-):
-    def deny(_self: Handle, _number: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Handle, "send", deny)
-    (result,) = kill(kills_of(), procs.start())
-    assert (result.outcome, result.exit_code) == ("refused", 4)
-    assert "EPERM" in result.sentence
-
-
 def test_one_bad_target_does_not_spoil_the_others(kills_of: Make, procs: Procs):
     first, second = procs.start(IGNORE_TERM), procs.start()
     vram = FakeVram({first: GIB, second: 2 * GIB})
@@ -565,34 +272,6 @@ def test_who_ends_before_the_run_is_missing_or_has_freed_by_itself(kills_of: Mak
         procs.reap(pid)
     results = kills.run(plan.id, None, [].append)
     assert [(r.outcome, r.exit_code) for r in results] == [("freed", 0), ("missing", 5)]
-
-
-def test_a_plan_runs_once_and_does_not_live_for_ever(
-    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
-):
-    pid = procs.start()
-    kills = kills_of()
-    old = kills.plan(ask(pid))
-    monkeypatch.setattr(act_signal, "PLAN_LIFE_S", -1.0)
-    with pytest.raises(RefusedError):
-        kills.run(old.id, None, [].append)
-    monkeypatch.undo()
-    pushed_out = kills.plan(ask(pid))
-    for _ in range(act_signal.MAX_PLANS):
-        plan = kills.plan(ask(pid))
-    with pytest.raises(RefusedError):
-        kills.run(pushed_out.id, None, [].append)
-    assert alive(pid)
-    kills.run(plan.id, None, [].append)
-    with pytest.raises(RefusedError):
-        kills.run(plan.id, None, [].append)
-
-
-def test_no_descriptor_is_left_open(kills_of: Make, procs: Procs):
-    pid, survivor = procs.start(), procs.start(IGNORE_TERM)
-    before = len(os.listdir("/proc/self/fd"))
-    kill(kills_of(FakeVram({pid: HELD})), pid, survivor, grace_s=0.1)
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_progress_is_told_once_a_second(kills_of: Make, procs: Procs):
@@ -626,18 +305,3 @@ def test_a_journal_that_cannot_be_written_is_told_once_and_hinders_nothing(
     (result,) = kills.run(kills.plan(ask(pid)).id, None, said.append)
     assert (result.outcome, alive(pid)) == ("ended", False)
     assert sum("cannot be written" in sentence for sentence in said) == 1
-
-
-def wait_dead(pid: int) -> None:
-    until(lambda: not alive(pid))
-
-
-def wait_exec(pid: int, name: str) -> None:
-    until(lambda: read_stat(pid).name == name)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 3
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
