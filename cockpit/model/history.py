@@ -64,7 +64,12 @@ class History:
     def values(self, gpu: int, metric: Metric, count: int) -> list[float | None]:
         """The newest ``count`` samples, oldest first; fewer while there are fewer."""
         first = max(0, self.count - min(count, self.size))
-        return [self.sample(gpu, metric, number) for number in range(first, self.count)]
+        ring = self._rings.get((gpu, metric))
+        if ring is None or count <= 0:
+            return [None] * (self.count - first)
+        start, end = first % self.size, (self.count - 1) % self.size + 1
+        kept = ring[start:end] if start < end else ring[start:] + ring[:end]
+        return [value if value == value else None for value in kept]  # nan differs from itself
 
     def latest(self, gpu: int, metric: Metric) -> float | None:
         """The newest sample."""

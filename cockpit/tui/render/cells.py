@@ -64,13 +64,17 @@ def pad(text: str, width: int, align: Align = "left") -> str:
 def merged(spans: Iterable[Span]) -> Line:
     """Neighbours of one role joined, empty ones left out: fewer styles, fewer bytes."""
     joined: list[Span] = []
+    last = ""
+    last_role: Role = ""
     for text, role in spans:
-        if not text:
-            continue
-        if joined and joined[-1][1] == role:
-            joined[-1] = (joined[-1][0] + text, role)
-        else:
-            joined.append((text, role))
+        if role == last_role or not last:
+            last += text
+            last_role = role if text else last_role
+        elif text:
+            joined.append((last, last_role))
+            last, last_role = text, role
+    if last:
+        joined.append((last, last_role))
     return tuple(joined)
 
 

@@ -55,10 +55,15 @@ class Table(Generic[T]):
         """One line of exactly the laid-out cells, without blanks at its end."""
         spans: list[Span] = []
         for column, width in self.columns:
-            content = fit_line(column.cell(item, width), width)
-            blank = " " * (width - line_width(content))
-            spans.append((" " * column.gap, ""))
-            spans += [(blank, ""), *content] if column.align == "right" else [*content, (blank, "")]
+            content = column.cell(item, width)
+            room = width - line_width(content)
+            if room < 0:
+                content = fit_line(content, width)
+                room = width - line_width(content)
+            if column.align == "right":
+                spans += ((" " * (column.gap + room), ""), *content)
+            else:
+                spans += ((" " * column.gap, ""), *content, (" " * room, ""))
         return _stripped(merged(spans))
 
 

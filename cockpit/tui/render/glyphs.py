@@ -68,7 +68,7 @@ def _plain(text: str) -> str:
     return "".join(c if c.isascii() else "?" * width_of(c) for c in translated)
 
 
-_TREE = ("├─ ", "└─ ", "│  ", "   ")
+_TREE = ("├ ", "└ ", "│ ", "  ")
 UNICODE = Glyphs("█", "▏▎▍▌▋▊▉", "┄", "▁▂▃▄▅▆▇█", "█▓▒░", True, _TREE, "▲", "▼", "✓", "✗")
 UNICODE_BLOCKS = Glyphs("█", "▏▎▍▌▋▊▉", "┄", "▁▂▃▄▅▆▇█", "█▓▒░", False, _TREE, "▲", "▼", "✓", "✗")
 ASCII = Glyphs(
@@ -78,7 +78,7 @@ ASCII = Glyphs(
     spark="_.:-=+*#",
     fills="#%+:",
     braille=False,
-    tree=("|- ", "`- ", "|  ", "   "),
+    tree=("|-", "`-", "| ", "  "),
     up="^",
     down="v",
     yes="+",

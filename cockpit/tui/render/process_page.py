@@ -199,7 +199,7 @@ def family_lines(
 def _relative_line(relative: Relative, depth: int, branch: str, role: Role) -> Line:
     depth = min(depth, 12)
     stand_in = Process(pid=relative.pid, command=relative.command, name=relative.name)
-    indent = "  " + ("   " * (depth - 1) + branch if depth else "")
+    indent = "  " + ("  " * (depth - 1) + branch if depth else "")
     words = f"{relative.pid}  {foreign(relative.user or '–')}  {command_words(stand_in)}"
     return ((indent, "dim"), (words, role))
 

@@ -38,13 +38,18 @@ def sweep(
     changes once.
     """
     places: list[float | None] = [None] * slots
-    newest = history.count // per_slot - 1
-    for group in range(max(0, newest - slots + 1 + blank), newest + 1):
-        first = group * per_slot
-        numbers = range(first, first + per_slot)
-        known = [v for n in numbers if (v := history.sample(gpu, metric, n)) is not None]
-        places[group % slots] = sum(known) / len(known) if known else None
+    end = history.count // per_slot
+    first = max(0, end - slots + blank, -(-(history.count - history.size) // per_slot))
+    values = history.values(gpu, metric, history.count - first * per_slot)
+    for group in range(first, end):
+        at = (group - first) * per_slot
+        places[group % slots] = values[at] if per_slot == 1 else _mean(values[at : at + per_slot])
     return places
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def scale(metric: Metric, gpu: Gpu | None) -> tuple[float, float]:
