@@ -50,7 +50,7 @@ def process_page(
     utc_offset_s: float = 0.0,
 ) -> list[Line]:
     """Facts, GPUs, whole command and family. ``details`` None: they are on their way."""
-    gaps = {**process.gaps, **(details.gaps if details else {})}
+    gaps = _gaps(process, details)
     each = column_width(width)
     blocks = [block_lines(b, gaps, each) for b in _blocks(process, details, now_s, utc_offset_s)]
     lines = [*_stray_lines(process, width), *in_columns(blocks, width)]
@@ -60,6 +60,15 @@ def process_page(
     else:
         lines += [(), *family_lines(process, details, width, glyphs), *_file_lines(details)]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+def _gaps(process: Process, details: ProcessDetails | None) -> dict[str, str]:
+    """Here it is not the GPU that does not support it."""
+    gaps = {**process.gaps, **(details.gaps if details else {})}
+    return {
+        field: "not_supported_here" if reason == "not_supported" else reason
+        for field, reason in gaps.items()
+    }
 
 
 def _stray_lines(process: Process, width: int) -> list[Line]:

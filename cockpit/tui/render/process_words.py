@@ -161,7 +161,7 @@ def _base(path: str) -> str:
 def hidden_words(process: Process) -> str:
     """Why there is no command: the reason of the gap."""
     gaps = process.gaps
-    reason = gaps.get("visible") or gaps.get("command") or next(iter(gaps.values()), None)
+    reason = gaps.get("pid") or gaps.get("command") or next(iter(gaps.values()), None)
     return gap_words(reason) if reason else "not visible from here"
 
 

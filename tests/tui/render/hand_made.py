@@ -195,7 +195,7 @@ def ten_processes() -> tuple[Process, ...]:
             vram_bytes=int(0.5 * GIB),
             devices=(_use(4, 0.5, None),),
             visible=False,
-            gaps={"command": "other_namespace"},
+            gaps={"pid": "other_namespace"},
         ),
         a_process(
             6001,

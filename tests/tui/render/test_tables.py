@@ -181,7 +181,7 @@ def row_text(process, width=80, **how):
 
 
 def test_a_hidden_process_gives_its_reason():
-    hidden = a_process(5, command=(), visible=False, gaps={"command": "hidepid"})
+    hidden = a_process(5, command=(), visible=False, gaps={"pid": "hidepid"})
     assert row_text(hidden).endswith("hidden by hidepid")
 
 
