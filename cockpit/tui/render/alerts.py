@@ -193,7 +193,8 @@ def _unaccounted(ledgers: Sequence[Ledger]) -> Iterable[Alert]:
             if "GiB" not in why:
                 why = f"{gib(ledger.unaccounted_bytes)} GiB unaccounted: {why}"
             severity: Severity = "info" if telling[0].kind in _KNOWN_KINDS else "warning"
-            yield Alert(severity, f"GPU {ledger.gpu}: {why}", ledger.gpu, pid)
+            words = why if f"GPU {ledger.gpu}" in why else f"GPU {ledger.gpu}: {why}"
+            yield Alert(severity, words, ledger.gpu, pid)
 
 
 def _gpus(numbers: Sequence[int]) -> str:

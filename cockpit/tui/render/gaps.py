@@ -13,7 +13,7 @@ _WORDS = {
     "lost": "GPU is lost",
     "timeout": "no answer from the driver",
     "driver_too_old": "driver too old",
-    "mig": "not available while MIG is on",
+    "mig": "MIG is on",
     "wsl": "not available under WSL",
     "other_namespace": "other namespace",
     "unified_memory": "unified memory: the host's",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cockpit.model.gpu import Gpu
+from cockpit.model.gpu import Gpu, MigInstance
 from cockpit.model.text import rate, size
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import ends, fit_line, foreign, join, wrapped
@@ -129,17 +129,22 @@ def _memory(gpu: Gpu) -> list[Fact]:
 def _power(gpu: Gpu) -> list[Fact]:
     hot: Role = "warn" if is_hot(gpu) else ""
     low: Role = "warn" if is_limited(gpu) else ""
-    energy = None if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:.1f} kWh"
     return [
         Fact("power", _number(gpu.power_w, "W"), "power_w"),
         Fact("limit", _number(gpu.power_limit_w, "W"), "power_limit_w", low),
         Fact("default limit", _number(gpu.power_default_limit_w, "W"), "power_default_limit_w"),
-        Fact("energy", energy, "energy_j", aside="since driver load"),
+        Fact("energy", _energy(gpu.energy_j), "energy_j", aside="since driver load"),
         Fact("temperature", _number(gpu.temperature_c, "°C"), "temperature_c", hot),
         Fact("slows down at", _number(gpu.temperature_slowdown_c, "°C"), "temperature_slowdown_c"),
         Fact("memory temp.", _number(gpu.memory_temperature_c, "°C"), "memory_temperature_c"),
         Fact("fan", _number(gpu.fan_pct, "%"), "fan_pct"),
     ]
+
+
+def _energy(joules: float | None) -> str | None:
+    if joules is None:
+        return None
+    return f"{joules / 3.6e3:.0f} Wh" if joules < 3.6e6 else f"{joules / 3.6e6:.1f} kWh"
 
 
 def _clocks(gpu: Gpu) -> list[Fact]:
@@ -227,12 +232,22 @@ def _mig_lines(gpu: Gpu, width: int, glyphs: Glyphs) -> list[Line]:
         ((" MIG instances", "strong"), ("  NVML gives no utilisation for them", "dim"))
     ]
     for one in gpu.mig_instances:
-        used, total = one.memory_used_bytes, one.memory_total_bytes
-        share = used / total if used is not None and total else None
-        name = f" {gpu.index}:{one.index}  {foreign(one.profile or '–'):12}"
-        ids = f"  GI {one.gpu_instance}  CI {one.compute_instance}  {foreign(one.uuid or '')}"
-        text = f" {size(used)} of {size(total)}"
-        lines.append(((name, ""), *bar(share, 12, glyphs), (text, ""), (ids, "dim")))
+        lines += _instance_lines(gpu.index, one, glyphs)
     if not gpu.mig_instances:
         lines.append(((" none yet: sudo nvidia-smi mig -cgi … -C makes them", "dim"),))
     return [fit_line(line, width) for line in lines]
+
+
+def _instance_lines(gpu: int, one: MigInstance, glyphs: Glyphs) -> list[Line]:
+    """Its UUID has a line of its own: it is what CUDA_VISIBLE_DEVICES takes."""
+    used, total = one.memory_used_bytes, one.memory_total_bytes
+    share = used / total if used is not None and total else None
+    name = f" {gpu}:{one.index:<2} {foreign(one.profile or '–'):12} "
+    text = f" {size(used):>9} of {size(total)}"
+    ids = f"  GI {_or_dash(one.gpu_instance)}  CI {_or_dash(one.compute_instance)}"
+    first: Line = ((name, ""), *bar(share, 12, glyphs), (text, ""), (ids, "dim"))
+    return [first, ((f"      {foreign(one.uuid or '–')}", "dim"),)]
+
+
+def _or_dash(number: int | None) -> str:
+    return "–" if number is None else str(number)

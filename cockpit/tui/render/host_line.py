@@ -69,7 +69,9 @@ def _left(snapshot: Snapshot, state: TitleState, room: int) -> Line:
     """As many parts as fit, the telling ones first."""
     parts: list[Line] = [((word, role),) for word, role in _state_words(state)]
     parts.append(((foreign(snapshot.host.name or "this host"), "title"),))
-    parts.append(((models(snapshot.gpus), "strong"),))
+    broken = snapshot.driver.error is not None and snapshot.driver.error.code != "no_devices"
+    what = "driver unusable" if broken else models(snapshot.gpus)
+    parts.append(((what, "error" if broken else "strong"),))
     if snapshot.driver.version:
         parts.append(((f"driver {foreign(snapshot.driver.version)}", ""),))
     if snapshot.driver.cuda_version:

@@ -12,6 +12,7 @@ from cockpit.tui.render.gaps import gap_words
 from cockpit.tui.render.gpu_ranges import ranges
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?$")
+_PATH = re.compile(r"[\w.+~@/-]*/[\w.+~@-]+/*")
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun"})
 _LAUNCHER_MODULES = {
     "torch.distributed.run": "torchrun",
@@ -155,7 +156,8 @@ def _launched(launcher: str, rest: tuple[str, ...]) -> str:
 
 
 def _base(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2] or path
+    """The last part of a path; what does not look like a path stays whole."""
+    return path.rstrip("/").rpartition("/")[2] if _PATH.fullmatch(path) else path
 
 
 def hidden_words(process: Process) -> str:

@@ -16,7 +16,7 @@ from hand_made import (
 from msgspec.structs import replace
 
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
-from cockpit.model.gpu import DriverError, TopologyLink
+from cockpit.model.gpu import DriverError, MigInstance, TopologyLink
 from cockpit.model.ledger import LedgerProcess
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.text import GIB
@@ -50,6 +50,22 @@ def test_every_field_of_a_gpu_has_its_value_or_its_reason():
     assert "GPU-00000000" in text
     assert "power cap" in text
     assert_golden("gpu_page_120", gpu_page(a_gpu(0), 120, UTF8))
+
+
+def test_mig_instances_have_their_memory_and_the_uuid_that_cuda_takes():
+    instance = MigInstance(
+        index=0,
+        uuid="MIG-95375106-2194-9557-5b7f-53ba81000000",
+        gpu_instance=1,
+        compute_instance=None,
+        profile="3g.40gb",
+        memory_total_bytes=40 * GIB,
+        memory_used_bytes=10 * GIB,
+    )
+    text = page(gpu_page(a_gpu(1, mig_enabled=True, mig_instances=(instance,)), 80, UTF8))
+    assert "1:0  3g.40gb" in text
+    assert "10.0 GiB of 40.0 GiB  GI 1  CI –" in text
+    assert "MIG-95375106-2194-9557-5b7f-53ba81000000" in text
 
 
 def test_a_reason_loses_its_second_half_where_it_does_not_fit():
