@@ -22,7 +22,6 @@ from cockpit.tui.render.cells import line_width
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.process_rows import (
-    RowMemo,
     process_header,
     process_row,
     process_rows,
@@ -30,6 +29,7 @@ from cockpit.tui.render.process_rows import (
     tree_rows,
 )
 from cockpit.tui.render.remarks import snapshot_remarks
+from cockpit.tui.render.row_memo import RowMemo
 from cockpit.tui.render.times import moment
 from cockpit.tui.sorting import Sort, identity, ordered
 
