@@ -68,7 +68,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
 
 
 def _open_tui(settings: Settings) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "dumb"):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "") in (
+        "",
+        "dumb",
+    ):
         raise UsageError(
             "The cockpit needs a terminal (stdin, stdout, and a TERM that is not `dumb`). "
             "For a look without one: cockpit snapshot"

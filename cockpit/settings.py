@@ -48,7 +48,7 @@ _FLAGS_ONLY = {"demo", "replay", "record"}
 
 
 def load(flags: dict[str, Any], config: str | None, environ: dict[str, str]) -> Settings:
-    """Defaults < file < environment < flags; a flag that is None was not given. Raises UsageError."""
+    """Defaults < file < environment < flags; a flag of None was not given. Raises UsageError."""
     merged = {
         **_from_file(Path(config) if config else default_path(environ), bool(config)),
         **_from_environment(environ),
@@ -90,6 +90,8 @@ def _from_file(path: Path, asked_for: bool) -> dict[str, Any]:
             raise UsageError(f"There is no config file {path}.") from error
         return {}
     except OSError as error:
+        if not asked_for:  # another user's home after su or setpriv: as good as absent
+            return {}
         raise UsageError(f"The config file cannot be read: {error}") from error
     try:
         values = msgspec.toml.decode(text)

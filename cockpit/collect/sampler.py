@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from cockpit.collect.gpus import GpuSource
-from cockpit.collect.holders import HolderScan, device_minors
+from cockpit.collect.holders import Holders, HolderScan, device_minors, scan
 from cockpit.collect.host import HostSource
 from cockpit.collect.ledger import build_ledger
 from cockpit.collect.proc import in_initial_namespace
@@ -70,7 +70,7 @@ class Sampler:
             readings.gpus,
             readings.uses,
             table.processes,
-            self._holders.holders(),
+            self._seen_holders(),
             contained=self._contained,
             minors=self._minors,
         )
@@ -95,6 +95,10 @@ class Sampler:
         """Ancestors without VRAM of the snapshot's processes."""
         return self._table.relatives(snapshot.processes)
 
+    def _seen_holders(self) -> Holders | None:
+        """Who has device files open: a one-shot looks now, others in the background."""
+        return scan(skip=(os.getpid(),)) if self._complete else self._holders.holders()
+
     def _read_processes(self, readings: GpuReadings) -> ProcessReading:
         return self._table.read(
             readings.uses,
@@ -102,6 +106,7 @@ class Sampler:
             gpus=readings.gpus,
             fallback=readings.driver.error is not None,
             holders=self._holders.latest(),
+            complete=self._complete,
         )
 
     def _read_gpus(self, interval_s: float) -> GpuReadings:

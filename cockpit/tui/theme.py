@@ -30,11 +30,11 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _PALETTES: dict[str, dict[str, str]] = {
     DARK: {
         "foreground": "#d3d7db", "background": "#111417", "surface": "#171b1f",
-        "panel": "#1f252a", "dim": "#8d959c", "label": "#9db1c4", "title": "#ffffff",
+        "panel": "#1f252a", "dim": "#959da4", "label": "#9db1c4", "title": "#ffffff",
         "accent": "#74b9f5", "good": "#7fca90", "warn": "#e6ba50", "error": "#ff857c",
         "bar": "#6aa9dc", "bar2": "#84bb7e", "bar3": "#c5a0d8", "bar4": "#d8a76d",
         "tag": "#e7c878", "strong": "#ffffff",
-        "cursor": "#1e3a56", "cursor-blurred": "#23292f",
+        "cursor": "#1a334d", "cursor-blurred": "#23292f",
     },
     LIGHT: {
         "foreground": "#23282d", "background": "#fafafa", "surface": "#f0f1f2",
@@ -46,11 +46,11 @@ _PALETTES: dict[str, dict[str, str]] = {
     },
     CONTRAST: {
         "foreground": "#ffffff", "background": "#000000", "surface": "#000000",
-        "panel": "#1a1a1a", "dim": "#c4c4c4", "label": "#b8e2ff", "title": "#ffffff",
-        "accent": "#7fd4ff", "good": "#7dff9b", "warn": "#ffe14d", "error": "#ffaaa3",
+        "panel": "#1a1a1a", "dim": "#cccccc", "label": "#b8e2ff", "title": "#ffffff",
+        "accent": "#7fd4ff", "good": "#7dff9b", "warn": "#ffe14d", "error": "#ffb3ad",
         "bar": "#8cd3ff", "bar2": "#a5f59b", "bar3": "#f2bdff", "bar4": "#ffc98a",
         "tag": "#ffef9e", "strong": "#ffffff",
-        "cursor": "#003e8f", "cursor-blurred": "#333333",
+        "cursor": "#002f6c", "cursor-blurred": "#2a2a2a",
     },
 }  # fmt: skip
 

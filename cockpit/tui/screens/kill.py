@@ -36,6 +36,7 @@ EDGE = 4
 class KillDialog(ModalScreen[bool]):
     """Dismissed with whether something was signalled."""
 
+    AUTO_FOCUS = ""  # the field is hidden until something has to be typed
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "leave", id="kill.leave"),
         Binding("enter,y", "confirm", "do it", id="kill.confirm"),

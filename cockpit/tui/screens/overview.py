@@ -25,8 +25,9 @@ from cockpit.tui.render.event_rows import event_rows, event_strip
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
 from cockpit.tui.render.layout import OverviewLayout, overview
-from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
+from cockpit.tui.render.process_rows import process_header, process_table
 from cockpit.tui.render.remarks import snapshot_remarks
+from cockpit.tui.render.row_memo import RowMemo
 from cockpit.tui.render.times import clock, moment
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
@@ -37,6 +38,8 @@ from cockpit.tui.widgets.line_view import FixedLines, LineView
 if TYPE_CHECKING:
     from cockpit.tui.screens.process import Part
 
+LEAST_SIZE = (40, 10)
+"""Columns and lines below which nothing can be told from one another."""
 TRACED: tuple[Metric, ...] = ("util", "vram", "power", "temp")
 
 
@@ -82,6 +85,7 @@ class OverviewScreen(Page):
         self._metric: Metric = "util"
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
+        self._memo = RowMemo()
         self._heights: OverviewLayout | None = None
 
     def compose(self) -> ComposeResult:
@@ -109,6 +113,11 @@ class OverviewScreen(Page):
     def show(self, view: View) -> None:
         """All panes for this View."""
         width, height = self.app.size
+        self.set_class(too_small := width < LEAST_SIZE[0] or height < LEAST_SIZE[1], "small")
+        if too_small:
+            need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
+            self._fixed["title"].show_lines([((need[:width], "warn"),)])
+            return
         layout = overview(height, len(view.snapshot.gpus))
         self._resize_panes(layout)
         found = alerts(view.snapshot)
@@ -160,6 +169,7 @@ class OverviewScreen(Page):
             layout.gpus,
             view.glyphs,
             snapshot_remarks(snapshot),
+            view.interval_s,
         )
         self._gpus.header = rows[0].line if rows else None
         self._gpus.show(rows[1:])
@@ -199,9 +209,9 @@ class OverviewScreen(Page):
         self._processes.header = process_header(table, self._sort)
         self._processes.empty = self._why_empty(view)
         if self._tree and not self._filter:
-            self._processes.show(tree_rows(table, sorted_, view.relatives))
+            self._processes.show(self._memo.tree(table, sorted_, view.relatives))
         else:
-            self._processes.show(process_rows(table, sorted_))
+            self._processes.show(self._memo.rows(table, sorted_))
 
     def _why_empty(self, view: View) -> Line:
         if self._filter:

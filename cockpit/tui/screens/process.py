@@ -79,7 +79,7 @@ class ProcessScreen(SubPage):
         if found:
             self._process = found[0]
         title = process_title(self._process, width, view.glyphs)
-        gone = [] if found else [((" It holds no GPU memory any more.", "warn"),)]
+        gone: list[Line] = [] if found else [((" It holds no GPU memory any more.", "warn"),)]
         self.show_lines(view, title, [*gone, *self._body(view, width)])
 
     def _body(self, view: View, width: int) -> list[Line]:
