@@ -84,7 +84,8 @@ class WireDiff(App[ReturnType]):
         """Every resize, also to the old size, which Textual ignores: terminals reflow, and
         multiplexers send one after they drew over the screen. Coming back from a suspension does
         the same."""
-        self.action_repaint()
+        if self._picture is not None:  # at the start nothing is drawn yet: the first screen comes
+            self.action_repaint()
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         super()._display(screen, self._shortened(renderable))

@@ -134,9 +134,14 @@ class Picture:
         self._x = x if x < self.size[0] else None
 
     def _move(self, y: int, x: int) -> None:
-        if (y, x) != (self._y, self._x):
+        if (y, x) == (self._y, self._x):
+            return
+        ahead = x - self._x if y == self._y and self._x is not None else 0
+        if 0 < ahead < 10:  # most moves are these, and nothing is shorter
+            self._out.append(f"\x1b[{ahead}C" if ahead > 1 else "\x1b[C")
+        else:
             self._out.append(min(self._ways(y, x), key=len))
-            self._y, self._x = y, x
+        self._y, self._x = y, x
 
     def _ways(self, y: int, x: int) -> Iterator[str]:
         yield f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from cockpit.tui.startup import prepare
@@ -37,6 +38,8 @@ class BareApp(WireDiff[None]):
         self.size_seen.update(f"size {event.size.width}x{event.size.height}")
 
     def on_mount(self) -> None:
+        if "nohup" in sys.argv:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if self.chatty:  # more than any terminal takes that nobody reads from
             self.set_interval(0.01, lambda: self._driver.write("\x1b[H" + " " * 50_000))
 

@@ -87,7 +87,10 @@ def _pyte_cell(char: pyte.screens.Char) -> Cell:
 
 def expected(app: App[Any]) -> list[list[Cell]]:
     """What the compositor would paint from scratch, cell by cell."""
-    update = app.screen._compositor.render_full_update()
+    compositor = app.screen._compositor
+    waiting = set(compositor._dirty_regions)
+    update = compositor.render_full_update()
+    compositor._dirty_regions |= waiting  # looking must not swallow what is still to be painted
     return [[cell for strip in line for cell in _strip_cells(strip)] for line in update.strips]
 
 

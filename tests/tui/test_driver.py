@@ -120,8 +120,6 @@ def test_a_signal_ends_the_app_and_gives_the_terminal_back(start, number):
 
 def test_a_terminal_that_goes_away_ends_the_app_even_when_no_signal_comes(start):
     session = start("nohup")
-    os.kill(session.pid, signal.SIGCONT)  # also: this one alone changes nothing
-    session.settle()
     os.close(session.fd)
     session.fd = -1
     assert session.exit_code(read=False) == 128 + signal.SIGHUP
@@ -160,14 +158,13 @@ def test_idle_the_process_does_not_wake_up_for_input(start):
     session = start()
 
     def switches() -> int:
-        task = Path(f"/proc/{session.pid}/task")
-        threads = [t for t in task.iterdir() if (t / "comm").read_text() != "python\n"]
-        texts = [(thread / "status").read_text() for thread in threads]
-        return sum(int(text.split("voluntary_ctxt_switches:")[1].split()[0]) for text in texts)
+        tasks = Path(f"/proc/{session.pid}/task").iterdir()
+        texts = [(task / "status").read_text() for task in tasks]
+        return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in texts)
 
     before = switches()
     time.sleep(1.0)
-    assert switches() - before <= 8  # select(0.1) alone makes ten
+    assert switches() - before <= 4  # select(0.1) alone makes ten
 
 
 APP = " ".join(BARE_APP)
