@@ -11,7 +11,8 @@ from cockpit.tui import theme
 from cockpit.tui.line import Line, Row
 from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.theme import ROLES
-from cockpit.tui.widgets.line_view import FixedLines, LineView, to_strip
+from cockpit.tui.widgets.line_view import FixedLines, LineView
+from cockpit.tui.widgets.strips import to_strip
 
 HEADER: Line = (("PID    COMMAND", "label"),)
 EMPTY: Line = (("nothing here, because nothing runs", "dim"),)
@@ -212,6 +213,21 @@ async def test_another_theme_gives_other_styles_at_once(listed):
     after = view.render_line(2)
     assert after.text == before.text
     assert [s.style for s in after] != [s.style for s in before]
+
+
+@pytest.mark.parametrize("css", ["", "border: round red;", "opacity: 50%;", "padding: 0 1;"])
+async def test_a_list_is_drawn_with_and_without_a_border_or_fading(css):
+    class Styled(ListApp):
+        CSS = f"Watched {{ height: 7; {css} }}"
+
+    app = Styled(Watched(rows(*range(20)), header=HEADER))
+    async with app.run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        update = app.screen._compositor.render_full_update()
+        lines = ["".join(strip.text for strip in line) for line in update.strips]
+        assert any("PID    COMMAND" in line for line in lines)
+        assert sum("text" in line for line in lines) == app.view.body_height
+        assert ("╭" in lines[0]) == ("border" in css)
 
 
 async def test_the_cursor_looks_different_without_focus(listed):
