@@ -124,5 +124,16 @@ def test_what_is_left_of_a_wide_character_becomes_a_blank():
     assert one.take() == "\x1b[1H xx "
 
 
+def test_a_wide_character_at_the_edge_of_a_part_comes_back_whole():
+    one = picture(6, 1)
+    wide = strip(("日日日", ""))
+    one.show_line(0, [wide])
+    one.show_part(0, [(1, 1, 3, strip(("xx", "")))])
+    one.take()
+    one.show_part(0, [(0, 1, 3, wide)])  # what covered columns 1 and 2 is gone
+    assert one.lines[0][0] == ("日" + TAIL) * 3
+    assert one.take() == "\x1b[1H日日"
+
+
 def test_the_characters_counted_as_narrow_are_what_rich_counts():
     assert {get_character_cell_size(character) for character in _NARROW} == {1}
