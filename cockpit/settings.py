@@ -1,4 +1,4 @@
-"""What the user chose: one frozen Settings, made of defaults < config file < environment < flags."""
+"""What the user chose: one frozen Settings of defaults < file < environment < flags."""
 
 from __future__ import annotations
 

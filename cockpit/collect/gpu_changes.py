@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cockpit.model.event import Event, EventKind, Severity
 from cockpit.model.gpu import Gpu
-from cockpit.model.text import plural
+from cockpit.model.text import duration, plural
 from cockpit.model.time import iso
 
 HOLD_TICKS = 2
@@ -21,18 +21,32 @@ CORRECTED_PERIOD_S = 60.0
 ECC_TOLD_S = 10.0
 """The counter follows a double-bit event within one reading of the slow tier."""
 
-_REASONS: dict[str, tuple[Severity, str]] = {
-    "hw_slowdown": ("warning", "the hardware slows it down (heat or power)"),
-    "hw_thermal_slowdown": ("warning", "it is too hot: the hardware slows it down"),
-    "sw_thermal_slowdown": ("warning", "it is too hot: the driver slows it down"),
-    "hw_power_brake_slowdown": ("warning", "the power supply asks it to slow down"),
-    "sw_power_cap": ("info", "it runs at its power limit"),
-}
-"""The reasons that mean something to a person. ``gpu_idle`` and chosen clocks do not."""
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Throttle reasons that are one thing to a person."""
+
+    key: str
+    reasons: frozenset[str]
+    severity: Severity
+    words: str
+
+
+_BRAKE = "hw_power_brake_slowdown"
+_HEAT = ("hw_thermal_slowdown", "sw_thermal_slowdown")
+_CAUSES = (
+    _Cause("heat", frozenset(_HEAT), "warning", "slowed down by heat"),
+    _Cause("power brake", frozenset((_BRAKE,)), "warning", "slowed down by the power supply"),
+    _Cause("hardware", frozenset(("hw_slowdown",)), "warning", "slowed down by the hardware"),
+    _Cause("power limit", frozenset(("sw_power_cap",)), "info", "runs at its power limit"),
+)
+"""``gpu_idle`` and clocks that somebody chose are no event."""
 
 
 @dataclass(slots=True)
-class _Reason:
+class _Episode:
+    """How long a cause has been there."""
+
     ticks: int = 0
     told: bool = False
     last_s: float = 0.0
@@ -44,7 +58,7 @@ class _Known:
     """What is remembered of one GPU."""
 
     lost: bool = False
-    reasons: dict[str, _Reason] = field(default_factory=dict)
+    episodes: dict[str, _Episode] = field(default_factory=dict)
     uncorrected: int | None = None
     corrected: int | None = None
     corrected_told_s: float | None = None
@@ -96,40 +110,46 @@ def _presence(gpu: Gpu, known: _Known, at_s: float) -> list[Event]:
 def _throttling(gpu: Gpu, known: _Known, now_s: float, at_s: float) -> list[Event]:
     if gpu.throttle_reasons is None:
         return []
+    there = set(gpu.throttle_reasons)
+    if there.intersection((*_HEAT, _BRAKE)):
+        there.discard("hw_slowdown")  # set whenever one of the two hardware reasons is
     events = []
-    for name, (severity, words) in _REASONS.items():
-        reason = known.reasons.setdefault(name, _Reason())
-        if name in gpu.throttle_reasons:
-            if not reason.ticks:
-                reason.since_s = now_s
-            reason.ticks += 1
-            reason.last_s = now_s
-            if reason.ticks >= HOLD_TICKS and not reason.told:
-                reason.told = True
-                sentence = f"GPU {gpu.index}: {words}{_heat(gpu, name)}"
-                events.append(_event(at_s, gpu.index, "throttle", severity, sentence))
-        elif reason.told:
-            events += _cleared(gpu, name, reason, now_s, at_s)
+    for cause in _CAUSES:
+        episode = known.episodes.setdefault(cause.key, _Episode())
+        if cause.reasons & there:
+            events += _continued(gpu, cause, episode, now_s, at_s)
+        elif episode.told:
+            events += _cleared(gpu, cause, episode, now_s, at_s)
         else:
-            reason.ticks = 0
+            episode.ticks = 0
     return events
 
 
-def _heat(gpu: Gpu, name: str) -> str:
-    if "thermal" not in name or gpu.temperature_c is None:
-        return ""
-    return f" ({gpu.temperature_c} °C)"
+def _continued(
+    gpu: Gpu, cause: _Cause, episode: _Episode, now_s: float, at_s: float
+) -> list[Event]:
+    if not episode.ticks:
+        episode.since_s = now_s
+    episode.ticks += 1
+    episode.last_s = now_s
+    if episode.told or episode.ticks < HOLD_TICKS:
+        return []
+    episode.told = True
+    heat = cause.key == "heat" and gpu.temperature_c is not None
+    detail = f" ({gpu.temperature_c} °C)" if heat else ""
+    sentence = f"GPU {gpu.index}: {cause.words}{detail}"
+    return [_event(at_s, gpu.index, "throttle", cause.severity, sentence)]
 
 
-def _cleared(gpu: Gpu, name: str, reason: _Reason, now_s: float, at_s: float) -> list[Event]:
-    patience = POWER_CAP_CLEAR_S if name == "sw_power_cap" else CLEAR_S
-    if now_s - reason.last_s < patience:
+def _cleared(gpu: Gpu, cause: _Cause, episode: _Episode, now_s: float, at_s: float) -> list[Event]:
+    is_notice = cause.severity == "info"
+    if now_s - episode.last_s < (POWER_CAP_CLEAR_S if is_notice else CLEAR_S):
         return []
-    seconds = reason.last_s - reason.since_s
-    reason.told, reason.ticks = False, 0
-    if name == "sw_power_cap":
+    seconds = episode.last_s - episode.since_s
+    episode.told, episode.ticks = False, 0
+    if is_notice:
         return []
-    sentence = f"GPU {gpu.index}: no longer slowed down ({name}, {seconds:.0f} s)"
+    sentence = f"GPU {gpu.index}: no longer {cause.words}, after {duration(seconds)}"
     return [_event(at_s, gpu.index, "throttle", "info", sentence)]
 
 

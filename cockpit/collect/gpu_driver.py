@@ -29,7 +29,7 @@ class Session:
     driver: Driver
     readers: tuple[GpuReader, ...]
     first: Round
-    """The tick that every reader was given at once."""
+    """The tick that every reader was given at once. The sampler's thread waits for it."""
     watcher: EventWatcher
     topology: tuple[TopologyLink, ...] | None = None
     """None: not read yet. Written by one thread, once."""
@@ -108,8 +108,13 @@ class DriverKeeper:
         self.session, self.driver = session, driver
         return session
 
+    def _wait_for_first_readings(self, session: Session) -> None:
+        end_s = time.monotonic() + _TOPOLOGY_DELAY_S
+        while any(reader.is_busy for reader in session.readers) and time.monotonic() < end_s:
+            self._stopping.wait(_IDLE_POLL_S)
+
     def _keep(self, session: Session) -> None:
-        session.first.wait(_TOPOLOGY_DELAY_S)
+        self._wait_for_first_readings(session)
         threading.Thread(
             target=_read_topology, args=(session,), name="nvml-topology", daemon=True
         ).start()

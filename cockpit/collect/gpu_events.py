@@ -4,6 +4,7 @@ those of the kernel log, which name the process.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -18,12 +19,13 @@ from cockpit.model.event import Event
 from cockpit.model.text import clean
 from cockpit.model.time import iso
 
+_log = logging.getLogger(__name__)
+
 SAME_S = 2.0
 """Two reports of one code on one GPU within this are one event."""
 KERNEL_PATIENCE_S = 1.0
 """How long an Xid without a process waits for the kernel's line about it."""
-_WAIT_MS = 1000
-_RETRY_S = 1.0
+POLL_S = 1.0
 _LONGEST_DETAIL = 160
 _RECOMMENDATION = 154
 
@@ -73,8 +75,8 @@ class EventWatcher:
         try:
             events = EventSet()
             handles = self._register(events)
-            while handles and not self._stopping.is_set():
-                self._wait(events, handles)
+            while handles and not self._stopping.wait(POLL_S):
+                self._drain(events, handles)
             events.free()
         except NvmlError:
             return  # not supported (WSL, vGPU), or the driver is gone: the kernel log remains
@@ -92,16 +94,15 @@ class EventWatcher:
             handles[index] = handle
         return handles
 
-    def _wait(self, events: EventSet, handles: dict[int, nvml.Handle]) -> None:
+    def _drain(self, events: EventSet, handles: dict[int, nvml.Handle]) -> None:
+        """Without waiting inside the library: a call that is on its way holds up a re-opening."""
         try:
-            event = events.wait(_WAIT_MS)
+            while (event := events.wait(0)) is not None:
+                self._publish(event, handles)
         except NvmlError as error:
             if error.is_driver_gone:
                 raise
-            self._stopping.wait(_RETRY_S)  # a lost GPU fails every wait at once
-            return
-        if event is not None:
-            self._publish(event, handles)
+            _log.debug("no events: %s", error)  # a lost GPU fails every wait
 
     def _publish(self, event: NvmlEvent, handles: dict[int, nvml.Handle]) -> None:
         for index, handle in handles.items():

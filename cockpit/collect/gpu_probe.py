@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cockpit.collect import nvml, nvml_fields, nvml_mig
 from cockpit.collect.driver_files import host_memory, known_gpus
 from cockpit.collect.nvml import Handle, NvmlError
-from cockpit.collect.nvml_fields import IDENTITY, MOVING, NAMES, NOT_ON_MIG, SLOW, Answers, Silence
+from cockpit.collect.nvml_fields import (
+    IDENTITY,
+    MOVING,
+    NAMES,
+    NOT_ON_MIG,
+    SELDOM,
+    SLOW,
+    Answers,
+    Question,
+    Silence,
+)
 from cockpit.collect.nvml_mig import Instance
 from cockpit.collect.nvml_processes import Holding, Processes
 from cockpit.collect.nvml_rates import GPM_FIELDS, Rates
@@ -18,6 +29,9 @@ from cockpit.collect.readings import MemoryReading, ProcessUse
 from cockpit.model.gpu import Gpu, GpuState
 
 SLOW_PERIOD_S = 5.0
+SELDOM_PERIOD_S = 30.0
+SLICE_S = 0.05
+"""How long a slice of the slow tier may take; 30 ms is all of it on an H200."""
 PATIENCE_WITH_UNKNOWN = 2
 """Ticks in a row in which nothing but an unexplained error came: then the GPU counts as lost."""
 
@@ -56,7 +70,14 @@ class _Parts:
     processes: Processes
     rate_samples: int = 0
     slow_s: float = -SLOW_PERIOD_S
-    has_identity: bool = False
+    seldom_s: float = -SELDOM_PERIOD_S
+    due: list[_Step] = field(default_factory=list)
+    """What is left of the slow tier."""
+    has_all: bool = False
+    """The slow tier was read to its end once, identity included."""
+
+
+_Step = Callable[[_Parts], None]
 
 
 class GpuProbe:
@@ -77,41 +98,55 @@ class GpuProbe:
         self._uses: tuple[ProcessUse, ...] = ()
         self._memory: MemoryReading | None = None
 
+    def identify(self) -> Reading | None:
+        """Its names alone, when it was not opened yet: a slow GPU's row can say what it is."""
+        if self._parts is not None:
+            return None
+        try:
+            self._open()
+        except NvmlError as error:
+            return self._failed(error)
+        return self._reading()
+
     def quick(self) -> Reading:
         """What moves. The first time: as much as a first screen needs, in 10 ms."""
         try:
-            parts = self._parts
-            if parts is None:
-                parts = self._open()
-                self._read_moving(parts, first=True)
-            else:
-                self._read_moving(parts, first=False)
+            self._read_moving(self._parts or self._open(), first=not self._good_s)
         except NvmlError as error:
             return self._failed(error)
         self._state, self._failures, self._good_s = "ok", 0, time.monotonic()
         return self._reading()
 
     def rest(self) -> Reading | None:
-        """What changes seldom and was not read lately; None: nothing was due."""
+        """A slice of what changes seldom; None: nothing was due.
+
+        Where each call takes 300 ms the whole of it would hold up the moving values for seconds.
+        """
         parts, now_s = self._parts, time.monotonic()
-        if parts is None or now_s - parts.slow_s < SLOW_PERIOD_S:
+        if parts is None:
             return None
+        if not parts.due:
+            if now_s - parts.slow_s < SLOW_PERIOD_S:
+                return None
+            parts.slow_s = now_s
+            parts.due = self._steps(parts, now_s)
         try:
-            if not parts.has_identity:
-                self._read_identity(parts, now_s)
-            self._take(nvml_fields.put(SLOW, parts.handle, self._silence, now_s))
-            self._read_mig(parts)
-            if not parts.rate_samples:
-                self._read_rates(parts, now_s)
+            while parts.due and time.monotonic() - now_s < SLICE_S:
+                parts.due.pop(0)(parts)
         except NvmlError as error:
             return self._failed(error)
-        parts.slow_s = now_s
+        parts.has_all = parts.has_all or not parts.due
         return self._reading()
 
     def holding(self) -> Holding:
         """Memory and processes alone, for the proof of a kill. Raises NvmlError."""
         parts = self._parts or self._open()
         return parts.processes.read(time.monotonic(), time.time(), self._mig, shares=False)
+
+    @property
+    def has_more(self) -> bool:
+        """A slice of the slow tier is left."""
+        return self._parts is not None and bool(self._parts.due)
 
     # -- tiers
 
@@ -138,14 +173,30 @@ class GpuProbe:
         self._uses = holding.uses
         self._memory = holding.reading(self.index)
 
-    def _read_identity(self, parts: _Parts, now_s: float) -> None:
-        answers = nvml_fields.put(IDENTITY, parts.handle, self._silence, now_s)
+    def _steps(self, parts: _Parts, now_s: float) -> list[_Step]:
+        first = not parts.has_all
+        questions = [*SLOW, *IDENTITY] if first else [*SLOW]
+        if now_s - parts.seldom_s >= SELDOM_PERIOD_S:
+            parts.seldom_s = now_s
+            questions += SELDOM
+        steps: list[_Step] = [partial(self._read_one, question) for question in questions]
+        return [self._read_first_rates, *steps] if first else [*steps, self._read_mig]
+
+    def _read_one(self, question: Question, parts: _Parts) -> None:
+        try:
+            answers = nvml_fields.put((question,), parts.handle, self._silence, time.monotonic())
+        except NvmlError as error:
+            if error.is_lost or error.is_driver_gone:
+                raise
+            answers = Answers()
+            answers.missing(question.fields, error.gap)
         if "numa_node" in answers.gaps and "pci_bus_id" in self._values:
-            node = nvml_fields.numa_node_of_bus(self._values["pci_bus_id"])
-            if node is not None:
-                answers.known(numa_node=node)
+            answers.known(numa_node=nvml_fields.numa_node_of_bus(self._values["pci_bus_id"]))
         self._take(answers)
-        parts.has_identity = True
+
+    def _read_first_rates(self, parts: _Parts) -> None:
+        if not parts.rate_samples:
+            self._read_rates(parts, time.monotonic())
 
     def _read_rates(self, parts: _Parts, now_s: float) -> None:
         answers = parts.rates.read(now_s)
@@ -212,7 +263,7 @@ class GpuProbe:
             gaps=dict(self._gaps),
             **self._values,
         )
-        complete = parts is not None and parts.has_identity and parts.rate_samples > 1
+        complete = parts is not None and parts.has_all and parts.rate_samples > 1
         return Reading(gpu, self._uses, self._memory, self._good_s, complete or lost, driver_error)
 
     # -- failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from cockpit.collect.gpu_probe import GpuProbe, Reading
 from cockpit.collect.nvml import NvmlError
@@ -19,24 +19,30 @@ class Round:
 
     def __init__(self, readers: int) -> None:
         self._missing = readers
-        self._lock = threading.Lock()
-        self._all_there = threading.Event()
+        self._arrivals: SimpleQueue[None] = SimpleQueue()
         self.given_up = False
         """Written by the asker alone: a reader that comes back late need not read for nobody."""
-        if not readers:
-            self._all_there.set()
 
     def arrive(self) -> None:
-        """A reader has answered."""
-        with self._lock:
-            self._missing -= 1
-            last = self._missing == 0
-        if last:
-            self._all_there.set()
+        """A reader has answered. From any thread."""
+        self._arrivals.put(None)
+
+    def wait_for_one(self, timeout_s: float) -> bool:
+        """True when one more has answered. From the asker's thread, like :meth:`wait`."""
+        try:
+            self._arrivals.get(timeout=max(0.0, timeout_s))
+        except Empty:
+            return False
+        self._missing -= 1
+        return True
 
     def wait(self, timeout_s: float) -> bool:
         """True when all have answered."""
-        return self._all_there.wait(max(0.0, timeout_s))
+        end_s = time.monotonic() + timeout_s
+        while self._missing > 0:
+            if not self.wait_for_one(end_s - time.monotonic()):
+                return False
+        return True
 
 
 class HoldingRound(Round):
@@ -97,18 +103,29 @@ class GpuReader:
 
     def _answer(self, question: Round) -> None:
         try:
-            self.latest = self._probe.quick()
+            self._read_quick()
         except Exception:  # noqa: BLE001 - a surprise in one tick must not end the row for good
             _log.exception("reading GPU %d failed", self.index)
         self._answered += 1
         question.arrive()
         try:
-            rest = self._probe.rest()
+            self._read_rest()
         except Exception:  # noqa: BLE001 - as above
             _log.exception("reading GPU %d failed", self.index)
-            return
-        if rest is not None:
+
+    def _read_quick(self) -> None:
+        names = self._probe.identify()
+        if names is not None:
+            self.latest = names
+        if names is None or names.gpu.state == "ok":
+            self.latest = self._probe.quick()
+
+    def _read_rest(self) -> None:
+        """One slice, and more for as long as nobody asks for anything."""
+        while (rest := self._probe.rest()) is not None:
             self.latest = rest
+            if not self._probe.has_more or not self._questions.empty():
+                return
 
     def _answer_holding(self, question: HoldingRound) -> None:
         if not question.given_up:

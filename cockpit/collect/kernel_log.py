@@ -23,7 +23,9 @@ _XID = re.compile(
     r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)(?: [^)]*)?\): (?P<code>\d+)"
     r"(?:, pid=(?P<pid>'?<?[^,>']+>?'?))?(?:, name=(?P<name>[^,]*))?(?:, (?P<rest>.*))?"
 )
-_FALLEN = re.compile(r"NVRM: .*GPU (?:at PCI:)?(?P<bus>[0-9a-fA-F]{4}:[0-9a-fA-F:.]+).*fallen off")
+_FALLEN = re.compile(
+    r"NVRM: .*GPU (?:at PCI:)?(?P<bus>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}).*fallen off"
+)
 
 
 @dataclass(frozen=True, slots=True)

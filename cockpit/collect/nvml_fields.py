@@ -1,4 +1,4 @@
-"""Which NVML call fills which field of a Gpu, in three tiers by how often the value changes.
+"""Which NVML call fills which field of a Gpu, in tiers by how often the value changes.
 
 Latencies in the comments are medians on an H200. Not here: memory and processes
 (:mod:`nvml_processes`), rates (:mod:`nvml_rates`), MIG instances (:mod:`nvml_mig`).
@@ -75,6 +75,7 @@ class Answers:
                 self.gaps[name] = "not_supported"
             else:
                 self.values[name] = value
+                self.gaps.pop(name, None)
 
 
 def put(questions: Sequence[Question], handle: Handle, silence: Silence, now_s: float) -> Answers:
@@ -201,9 +202,11 @@ SLOW = (  # every 5 s
     one("fan_pct", "nvmlDeviceGetFanSpeed"),  # 127 us to say that an H200 has none
     one("encoder_pct", "nvmlDeviceGetEncoderUtilization", to=lambda answer: float(answer[0])),
     one("decoder_pct", "nvmlDeviceGetDecoderUtilization", to=lambda answer: float(answer[0])),
-    one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", to=lambda mj: mj / 1000),  # 3.4 ms
 )
-MOVING = (  # every tick: 1 to 8 us each
+SELDOM = (  # every 30 s: 4 ms, all of it the CPU's
+    one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", to=lambda mj: mj / 1000),
+)
+MOVING = (  # every tick: 1 to 8 us each in a row, 50 us when the caches are cold
     Question(("utilization_pct", "memory_utilization_pct"), _utilization),
     one("power_w", "nvmlDeviceGetPowerUsage", to=_watts),
     Question(("temperature_c",), _temperature),

@@ -11,7 +11,7 @@ import ctypes
 import struct
 from ctypes import byref, c_uint, c_ulonglong
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cockpit.collect import nvml
 from cockpit.collect.nvml import Handle, NvmlError
@@ -26,8 +26,7 @@ _LIE_PCT = 100
 """Some drivers answer utilisations of several hundred percent: rubbish, not a busy process."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedProcess:
+class ListedProcess(NamedTuple):
     """One line of a process list."""
 
     pid: int

@@ -17,11 +17,18 @@ _KINDS: tuple[tuple[str, ProcessKind], ...] = (
     ("Graphics", "graphics"),
     ("MPSCompute", "mps"),
 )
-_SM_KEPT_S = 2.5
+SHARES_PERIOD_S = 1.8
+"""The dearest call of all: 2 ms of CPU a GPU on an H200. Every other tick of a second is enough,
+for the answer is the mean since the last one."""
+_SM_KEPT_S = 4.0
 """Shares of the last samples hold this long when no new one comes (the driver samples slowly)."""
 _SM_WINDOW_US = 1_000_000
 """How far the first question for samples looks back."""
 
+_EMPTY_HOLDS_S = 5.0
+"""An empty list of graphics or MPS processes stays empty while memory does not move (36 us)."""
+
+_Listed = list[tuple[ProcessKind, ListedProcess]]
 _Key = tuple[int, int | None]
 """pid, MIG instance."""
 
@@ -57,22 +64,30 @@ class Processes:
         self._memory = MemoryInfo()
         self._lists: dict[str, ProcessList] = {}
         self._utilization: Utilization | None = None
+        self._last_memory: Memory | None = None
+        self._last_listed: _Listed = []
+        self._empty_since_s: dict[str, float] = {}
         self._shares: dict[int, float] = {}
-        self._shares_s = 0.0
+        self._shares_s = -SHARES_PERIOD_S
 
     def read(
         self, now_s: float, wall_s: float, mig: tuple[Instance, ...] = (), shares: bool = True
     ) -> Holding:
         """Raises NvmlError when the GPU or the driver is gone."""
-        sm = self._read_shares(now_s, wall_s) if shares and not mig else {}
+        if shares and not mig and self._last_listed:
+            self._read_shares(now_s, wall_s)
         for _attempt in range(2):
-            before, _ = self._read_memory()
-            listed, list_gap = self._read_lists(now_s, mig)
-            after, gap = self._read_memory()
+            before, gap = self._read_memory()
+            is_still = before is not None and before == self._last_memory
+            listed, list_gap = self._read_lists(now_s, mig, is_still)
+            after = before
+            if not (is_still and listed == self._last_listed):
+                after, gap = self._read_memory()
+            self._last_memory, self._last_listed = after, listed
             moved = before is not None and after is not None and before.used != after.used
             if not moved:
                 break
-        return Holding(after, gap, moved, self._merge(listed, sm, mig), list_gap)
+        return Holding(after, gap, moved, self._merge(listed, mig), list_gap)
 
     def _read_memory(self) -> tuple[Memory | None, str | None]:
         try:
@@ -83,15 +98,21 @@ class Processes:
             return None, error.gap
 
     def _read_lists(
-        self, now_s: float, mig: tuple[Instance, ...]
-    ) -> tuple[list[tuple[ProcessKind, ListedProcess]], str | None]:
-        found: list[tuple[ProcessKind, ListedProcess]] = []
+        self, now_s: float, mig: tuple[Instance, ...], is_still: bool
+    ) -> tuple[_Listed, str | None]:
+        found: _Listed = []
         compute_gap = None
         for call, kind in _KINDS:
+            if is_still and now_s - self._empty_since_s.get(call, -_EMPTY_HOLDS_S) < _EMPTY_HOLDS_S:
+                continue
             lines, gap = self._read_list(call, now_s, mig)
             found += [(kind, line) for line in lines]
             if kind == "compute":
                 compute_gap = gap
+            elif lines:
+                self._empty_since_s.pop(call, None)
+            else:
+                self._empty_since_s[call] = now_s
         return found, compute_gap
 
     def _read_list(
@@ -114,9 +135,10 @@ class Processes:
             return [], error.gap
         return lines, None
 
-    def _read_shares(self, now_s: float, wall_s: float) -> dict[int, float]:
-        if self._silence.reason("sm_pct", now_s) is not None:
-            return {}
+    def _read_shares(self, now_s: float, wall_s: float) -> None:
+        age_s = now_s - self._shares_s
+        if age_s < SHARES_PERIOD_S or self._silence.reason("sm_pct", now_s) is not None:
+            return
         try:
             if self._utilization is None:
                 self._utilization = Utilization(int(wall_s * 1e6) - _SM_WINDOW_US)
@@ -128,14 +150,12 @@ class Processes:
             fresh = None
         if fresh is not None:
             self._shares, self._shares_s = fresh, now_s
-        elif now_s - self._shares_s > _SM_KEPT_S:
+        elif age_s > _SM_KEPT_S:
             self._shares = {}
-        return self._shares
 
     def _merge(
         self,
-        listed: list[tuple[ProcessKind, ListedProcess]],
-        shares: dict[int, float],
+        listed: _Listed,
         mig: tuple[Instance, ...],
     ) -> tuple[ProcessUse, ...]:
         merged: dict[_Key, tuple[ProcessKind, int | None]] = {}
@@ -153,7 +173,7 @@ class Processes:
                 self._gpu,
                 kind,
                 used,
-                shares.get(pid),
+                self._shares.get(pid),
                 place,
                 no_bytes if used is None else None,
             )

@@ -1,4 +1,4 @@
-"""What the GPU side hands to the rest of ``collect``: raw readings before they become a Snapshot."""
+"""What the GPU side hands to the rest of ``collect``, before it becomes a Snapshot."""
 
 from __future__ import annotations
 

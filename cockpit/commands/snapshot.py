@@ -56,7 +56,8 @@ def as_text(snapshot: Snapshot) -> str:
     """For people: one line about the host, one a GPU, a note where memory has no owner."""
     host, driver = snapshot.host, snapshot.driver
     lines = [
-        f"{clean(host.name or '?')}  driver {driver.version or '–'}  CUDA {driver.cuda_version or '–'}"
+        f"{clean(host.name or '?')}"
+        f"  driver {driver.version or '–'}  CUDA {driver.cuda_version or '–'}"
         f"  CPU {_whole(host.cpu_pct)} %  load {_whole(host.load_1m)}"
         f"  RAM {gib(host.memory_used_bytes, 0)}/{gib(host.memory_total_bytes, 0)} GiB"
     ]

@@ -1,4 +1,4 @@
-"""``python -m cockpit.engine [OPTIONS-AS-JSON]``: serve this machine, a demo or a recording on stdio.
+"""``python -m cockpit.engine [OPTIONS-AS-JSON]``: a machine, a demo or a recording on stdio.
 
 Only what the chosen machine needs is imported: a demo has no signal, no NVML, no /proc in it.
 """
@@ -61,7 +61,7 @@ def open_recorder(options: EngineOptions) -> Recorder | None:
 
 
 def claim_stdout() -> LineWriter:
-    """The wire gets a descriptor of its own; fd 1 becomes stderr, so that no library writes in it."""
+    """The wire gets a descriptor of its own; fd 1 becomes stderr: no library writes in it."""
     wire = os.dup(1)
     os.dup2(2, 1)
     return LineWriter(wire)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from cockpit.act.journal import Journal
-from cockpit.act.signal import Kills
-from cockpit.collect.details import details
 from cockpit.collect.gpus import GpuSource
 from cockpit.collect.sampler import Sampler
 from cockpit.engine.machine import Say
@@ -18,6 +17,9 @@ from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.time import iso
+
+if TYPE_CHECKING:
+    from cockpit.act.signal import Kills
 
 VRAM_DEADLINE_S = 0.5
 """A proof of freed memory waits this long for one answer of NVML."""
@@ -32,12 +34,16 @@ class LiveMachine:
     def __init__(self, options: EngineOptions) -> None:
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
-        self._kills = Kills(
-            _LiveVram(self._sampler.gpus),
-            Journal(),
-            processes=lambda: self._processes,
-            readonly=options.readonly,
-        )
+        self._readonly = options.readonly
+
+    @cached_property
+    def _kills(self) -> Kills:
+        # Late: nobody kills in the first 25 ms, which these imports would add to the first frame.
+        from cockpit.act.journal import Journal
+        from cockpit.act.signal import Kills
+
+        vram = _LiveVram(self._sampler.gpus)
+        return Kills(vram, Journal(), processes=lambda: self._processes, readonly=self._readonly)
 
     def start(self) -> None:
         """Starts the readers."""
@@ -62,6 +68,8 @@ class LiveMachine:
 
     def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
         """Raises TargetGoneError."""
+        from cockpit.collect.details import details
+
         return details(pid, start_ticks)
 
     def plan_kill(self, request: KillRequest) -> KillPlan:

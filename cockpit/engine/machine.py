@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 class Machine(Protocol):
-    """One machine, whatever it is made of. All but ``run_kill`` and ``details`` run on one thread."""
+    """One machine. ``details``, ``plan_kill`` and ``run_kill`` run on threads of their own."""
 
     source: Source
     title: str

@@ -1,4 +1,4 @@
-"""What a kill is asked, planned and answered with. One shape for the TUI, the shell and the wire."""
+"""How a kill is asked for, planned and answered: one shape for TUI, shell and wire."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PlannedTarget(Struct, frozen=True, kw_only=True):
 
 
 class KillPlan(Struct, frozen=True, kw_only=True):
-    """What exactly would happen. Running it needs its ``id`` and the typed text, if one is asked."""
+    """What exactly would happen. Running it needs its ``id`` and, if asked for, the typed text."""
 
     id: str
     signal: str

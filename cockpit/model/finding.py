@@ -1,4 +1,4 @@
-"""What is wrong, why we think so, and what can be done. One struct for live findings, logs, doctor."""
+"""What is wrong, why we think so, what to do. One struct for live findings, logs, doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and foreign text as people read them. Used by sentences, the shell commands and screens."""
+"""Numbers and foreign text as people read them: in sentences, commands and on screens."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ class CockpitApp(WireDiff[int]):
         self.failure: CockpitError | None = None
         """Why the app ended by itself."""
         theme.register(self)
+        self.theme = theme.pick(settings.theme, settings.color, os.environ)
         self.set_keymap(settings.keys)
 
     @property
@@ -104,7 +105,6 @@ class CockpitApp(WireDiff[int]):
 
     def on_mount(self) -> None:
         """Begin to listen; the first tick has mostly come while textual was imported."""
-        self.theme = theme.pick(self.settings.theme, self.settings.color, os.environ)
         self._session.open()
         self.push_screen(OverviewScreen(self.settings))
 

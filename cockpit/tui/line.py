@@ -6,8 +6,8 @@ lines changed. Text in a Line is clean already (``model.text.clean``) and holds 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Literal, NamedTuple, Protocol
 
 Role = Literal[
     "",  # plain text
@@ -36,6 +36,36 @@ class Row(NamedTuple):
 
     key: Hashable
     line: Line
+
+
+class AnyRow(Protocol):
+    """What a list shows: a Row, or a LateRow where there may be hundreds."""
+
+    @property
+    def key(self) -> Hashable:
+        """Its identity."""
+
+    @property
+    def line(self) -> Line:
+        """What it shows."""
+
+
+class LateRow:
+    """A row whose line is made when it is first looked at: of 500 rows some 30 are on screen."""
+
+    __slots__ = ("_line", "_make", "key")
+
+    def __init__(self, key: Hashable, make: Callable[[], Line]) -> None:
+        self.key = key
+        self._make = make
+        self._line: Line | None = None
+
+    @property
+    def line(self) -> Line:
+        """Made once."""
+        if self._line is None:
+            self._line = self._make()
+        return self._line
 
 
 def plain(line: Line) -> str:

@@ -14,21 +14,15 @@ from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.model.action import KillRequest, Target
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+ids, pids, ticks = st.integers(0, 2**31), st.integers(1, 2**22), st.none() | st.integers(0, 2**53)
+targets = st.lists(st.builds(Target, pid=pids, start_ticks=ticks), max_size=3).map(tuple)
+kills = st.builds(KillRequest, targets=targets, signal=texts, job=st.booleans())
 requests = st.one_of(
     st.builds(protocol.Watch, interval_s=st.none() | st.floats(0.1, 60), tree=st.booleans()),
-    st.builds(protocol.AskDetails, id=st.integers(0, 2**31), pid=st.integers(1, 2**22), start_ticks=st.none() | st.integers(0, 2**53)),
-    st.builds(protocol.RunKill, id=st.integers(0, 2**31), plan=texts, typed=st.none() | texts),
-    st.builds(
-        protocol.AskKillPlan,
-        id=st.integers(0, 2**31),
-        request=st.builds(
-            KillRequest,
-            targets=st.lists(st.builds(Target, pid=st.integers(1, 2**22), start_ticks=st.none() | st.integers(0, 2**53)), max_size=3).map(tuple),
-            signal=texts,
-            job=st.booleans(),
-        ),
-    ),
-)  # fmt: skip
+    st.builds(protocol.AskDetails, id=ids, pid=pids, start_ticks=ticks),
+    st.builds(protocol.RunKill, id=ids, plan=texts, typed=st.none() | texts),
+    st.builds(protocol.AskKillPlan, id=ids, request=kills),
+)
 
 
 @given(requests)

@@ -47,7 +47,7 @@ class Terminal:
         """Another size of the window."""
         self._run("resize-window", "-x", str(cols), "-y", str(rows))
 
-    def wait_for(self, seen: str | Callable[[str], bool], within_s: float = 10.0) -> str:
+    def wait_for(self, seen: str | Callable[[str], object], within_s: float = 10.0) -> str:
         """The screen once it shows the text (or the condition holds). Fails with the screen."""
         holds = seen if callable(seen) else lambda screen: seen in screen
         end = time.monotonic() + within_s

@@ -1,7 +1,7 @@
 """The process table: which columns, one line a process, and the tree of parents.
 
-Rows are drawn one by one (:func:`process_row`), so that a table of 500 processes draws only those
-that are on screen. The order is :mod:`cockpit.tui.sorting`'s business.
+Rows are late (``line.LateRow``): a table of 500 processes draws only those that are on screen. The
+order is :mod:`cockpit.tui.sorting`'s business.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cockpit.model.process import Process, Relative
-from cockpit.tui.line import Line, Row
+from cockpit.tui.line import LateRow, Line
 from cockpit.tui.render.cells import merged, toned_down
 from cockpit.tui.render.columns import Table, lay_out
 from cockpit.tui.render.glyphs import Glyphs
@@ -57,44 +57,47 @@ def process_header(table: ProcessTable, sort: Sort | None = None) -> Line:
     return table.glyphs.finish(table.table.header(sort.key, mark))
 
 
-def process_row(table: ProcessTable, process: Process, branch: str = "") -> Row:
+def process_row(table: ProcessTable, process: Process, branch: str = "") -> LateRow:
     """One process. ``branch`` is drawn before the command, in a tree."""
-    key = identity(process)
-    tagged = key in table.tagged
-    seen = Seen(process, table.now_s, mark_of(table, process, tagged), branch, table.wide)
-    line = table.table.row(seen)
-    if tagged:
-        line = merged((text, "tag") for text, _ in line)
-    elif not process.visible or (is_idle(process) and process.stray is None):
-        line = toned_down(line)
-    return Row(key, table.glyphs.finish(line))
+    return LateRow(identity(process), lambda: _process_line(table, process, branch))
 
 
-def process_rows(table: ProcessTable, processes: Sequence[Process]) -> list[Row]:
-    """One row each, in the order given. Pass the visible slice."""
+def process_rows(table: ProcessTable, processes: Sequence[Process]) -> list[LateRow]:
+    """One row each, in the order given."""
     return [process_row(table, process) for process in processes]
 
 
 def tree_rows(
     table: ProcessTable, processes: Sequence[Process], relatives: Sequence[Relative]
-) -> list[Row]:
+) -> list[LateRow]:
     """All processes under their parents; siblings stay in the order given."""
-    return [tree_row(table, entry) for entry in tree_order(processes, relatives, table.glyphs)]
+    return [_tree_row(table, entry) for entry in tree_order(processes, relatives, table.glyphs)]
 
 
-def tree_row(table: ProcessTable, entry: Entry) -> Row:
-    """One line of the tree, for widgets that draw only what is on screen."""
-    if isinstance(entry.item, Process):
-        return process_row(table, entry.item, entry.branch)
-    stand_in = Process(
-        pid=entry.item.pid,
-        user=entry.item.user,
-        command=entry.item.command,
-        name=entry.item.name,
-    )
-    seen = Seen(stand_in, None, "", entry.branch, table.wide)
+def _process_line(table: ProcessTable, process: Process, branch: str) -> Line:
+    tagged = identity(process) in table.tagged
+    seen = Seen(process, table.now_s, _mark_of(table, process, tagged), branch, table.wide)
     line = table.table.row(seen)
-    return Row(("relative", entry.item.pid), table.glyphs.finish(_without_dashes(line)))
+    if tagged:
+        line = merged((text, "tag") for text, _ in line)
+    elif not process.visible or (is_idle(process) and process.stray is None):
+        line = toned_down(line)
+    return table.glyphs.finish(line)
+
+
+def _tree_row(table: ProcessTable, entry: Entry) -> LateRow:
+    item = entry.item
+    if isinstance(item, Process):
+        return process_row(table, item, entry.branch)
+    return LateRow(("relative", item.pid), lambda: _relative_line(table, item, entry.branch))
+
+
+def _relative_line(table: ProcessTable, relative: Relative, branch: str) -> Line:
+    stand_in = Process(
+        pid=relative.pid, user=relative.user, command=relative.command, name=relative.name
+    )
+    line = table.table.row(Seen(stand_in, None, "", branch, table.wide))
+    return table.glyphs.finish(_without_dashes(line))
 
 
 def _without_dashes(line: Line) -> Line:
@@ -102,7 +105,7 @@ def _without_dashes(line: Line) -> Line:
     return merged((text.replace("–", " "), "dim") for text, _ in line)
 
 
-def mark_of(table: ProcessTable, process: Process, tagged: bool) -> str:
+def _mark_of(table: ProcessTable, process: Process, tagged: bool) -> str:
     """``•`` tagged, ``!`` stray, ``a`` attached, or nothing."""
     if tagged:
         return "•"

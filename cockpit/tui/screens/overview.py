@@ -25,9 +25,8 @@ from cockpit.tui.render.event_rows import event_rows, event_strip
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
 from cockpit.tui.render.layout import OverviewLayout, overview
-from cockpit.tui.render.process_rows import process_header, process_table
+from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
-from cockpit.tui.render.row_memo import RowMemo
 from cockpit.tui.render.times import clock, moment
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
@@ -85,7 +84,6 @@ class OverviewScreen(Page):
         self._metric: Metric = "util"
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
-        self._memo = RowMemo()
         self._heights: OverviewLayout | None = None
 
     def compose(self) -> ComposeResult:
@@ -209,9 +207,9 @@ class OverviewScreen(Page):
         self._processes.header = process_header(table, self._sort)
         self._processes.empty = self._why_empty(view)
         if self._tree and not self._filter:
-            self._processes.show(self._memo.tree(table, sorted_, view.relatives))
+            self._processes.show(tree_rows(table, sorted_, view.relatives))
         else:
-            self._processes.show(self._memo.rows(table, sorted_))
+            self._processes.show(process_rows(table, sorted_))
 
     def _why_empty(self, view: View) -> Line:
         if self._filter:

@@ -17,7 +17,7 @@ from cockpit.model.gpu import Gpu, MigInstance
 from cockpit.model.history import History
 from cockpit.model.process import DeviceUse
 from cockpit.model.text import GIB
-from cockpit.tui.line import plain
+from cockpit.tui.line import LateRow, plain
 from cockpit.tui.render.cells import line_width
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.gpu_rows import gpu_lines
@@ -29,7 +29,6 @@ from cockpit.tui.render.process_rows import (
     tree_rows,
 )
 from cockpit.tui.render.remarks import snapshot_remarks
-from cockpit.tui.render.row_memo import RowMemo
 from cockpit.tui.render.times import moment
 from cockpit.tui.sorting import Sort, identity, ordered
 
@@ -206,38 +205,9 @@ def test_a_zombie_is_called_one():
     assert "zombie: [python]" in row_text(a_process(5, command=(), name="python", state="Z"))
 
 
-def test_a_memo_gives_the_same_rows_and_draws_only_what_changed():
-    memo = RowMemo()
-    processes = (a_process(1), a_process(2))
-    table = process_table(80, UTF8, NOW)
-    first = memo.rows(table, processes)
-    assert first == process_rows(table, processes)
-    changed = (a_process(1), a_process(2, cpu_pct=7.0))
-    again = memo.rows(process_table(80, UTF8, NOW + 1.0), changed)
-    assert again[0] is first[0]
-    assert again[1] != first[1]
-    assert again == process_rows(table, changed)
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        process_table(100, UTF8, NOW),
-        process_table(80, Glyphs.ascii(), NOW),
-        process_table(80, UTF8, NOW + 3600.0),
-        process_table(80, UTF8, NOW, tagged=[identity(a_process(1))]),
-        process_table(80, UTF8, NOW, attached=[1]),
-    ],
-)
-def test_a_memo_notices_width_glyphs_age_and_marks(table):
-    memo = RowMemo()
-    memo.rows(process_table(80, UTF8, NOW), [a_process(1)])
-    assert memo.rows(table, [a_process(1)]) == process_rows(table, [a_process(1)])
-
-
-def test_a_memo_draws_trees_too():
-    memo, table = RowMemo(), process_table(80, UTF8, NOW)
-    processes = a_snapshot().processes
-    memo.rows(table, processes)
-    expected = tree_rows(table, processes, some_relatives())
-    assert memo.tree(table, processes, some_relatives()) == expected
+def test_a_row_is_drawn_when_it_is_looked_at_and_once_only():
+    drawn = []
+    row = LateRow("key", lambda: drawn.append(1) or (("text", ""),))
+    assert not drawn
+    assert row.line == row.line == (("text", ""),)
+    assert drawn == [1]
