@@ -72,7 +72,8 @@ def terminal(
     cols: int = 80, rows: int = 24, build: Path | None = None, **environ: str
 ) -> Iterator[Terminal]:
     """A terminal with a UTF-8 locale and 256 colours unless told otherwise."""
-    settings = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), **environ}
+    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
+    settings = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": path, **environ}
     if build is not None:
         settings["SIMNVML_BUILD"] = str(build)
     box = Terminal(f"cockpit-{os.getpid()}-{time.monotonic_ns()}", cols, rows, settings)
