@@ -31,6 +31,9 @@ MOVING = {
 """nvidia-smi's field → ours, and how far beyond both readings ours may lie."""
 
 
+GPM = ("sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct")
+
+
 def snapshot() -> Snapshot:
     run = [sys.executable, "-m", "cockpit", "snapshot", "--json"]
     return decode(subprocess.run(run, capture_output=True, check=True).stdout)
@@ -113,6 +116,7 @@ def test_activity_is_measured_on_a_gpu_that_has_gpm() -> None:
     gpu = snapshot().gpus[0]
     if float(gpu.compute_capability or 0) < 9.0:
         pytest.skip("GPM needs Hopper or newer")
+    print({name: getattr(gpu, name) for name in GPM}, {n: gpu.gaps.get(n) for n in GPM})
     assert gpu.sm_active_pct is not None
     assert gpu.tensor_active_pct is not None
     assert gpu.sm_active_pct > 30

@@ -41,7 +41,7 @@ class Terminal:
 
     def screen(self, styled: bool = False) -> str:
         """What stands on it now."""
-        return self._run("capture-pane", "-p", *(["-e"] if styled else []))
+        return self._run("capture-pane", "-p", *(["-e", "-N"] if styled else []))
 
     def resize(self, cols: int, rows: int) -> None:
         """Another size of the window."""

@@ -48,6 +48,14 @@ def event_strip(
     return glyphs.finish(fit_line(merged(((" ", ""), *line)), width))
 
 
+def newest_events(
+    events: Sequence[Event], width: int, glyphs: Glyphs, count: int, utc_offset_s: float = 0.0
+) -> list[Line]:
+    """The last ``count`` events, one a line, the newest last as in a log."""
+    lines = [(("  ", ""), *_short(one, width - 2, utc_offset_s)) for one in events[-count:]]
+    return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
 def _short(event: Event, width: int, utc_offset_s: float) -> Line:
     at = clock(event.at, utc_offset_s)
     sign = "! " if event.severity == "error" else ""

@@ -8,7 +8,7 @@ from cockpit.model.action import KillPlan, KillResult, PlannedTarget
 from cockpit.model.process import Process
 from cockpit.model.text import gib, plural, size
 from cockpit.tui.line import Line, Role
-from cockpit.tui.render.cells import fit_line, foreign, pad, wrapped
+from cockpit.tui.render.cells import fit_line, foreign, pad, width_of, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.process_words import command_words
 
@@ -33,7 +33,7 @@ def plan_lines(plan: KillPlan, width: int, glyphs: Glyphs) -> list[Line]:
     """Signal, targets, refusals, losses; what has to be typed."""
     allowed = [target for target in plan.targets if target.refusal is None]
     refused = [target for target in plan.targets if target.refusal is not None]
-    lines: list[Line] = [_headline(plan, allowed), ()]
+    lines: list[Line] = [*_headline(plan, allowed, width), ()]
     for target in allowed:
         lines += _target_lines(target, width, glyphs)
     if refused:
@@ -46,15 +46,16 @@ def plan_lines(plan: KillPlan, width: int, glyphs: Glyphs) -> list[Line]:
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
-def _headline(plan: KillPlan, allowed: Sequence[PlannedTarget]) -> Line:
-    signal = f"SIG{foreign(plan.signal)}"
+def _headline(plan: KillPlan, allowed: Sequence[PlannedTarget], width: int) -> list[Line]:
     if not allowed:
-        return ((" Nothing can be signalled.", "error"),)
+        return [((" Nothing can be signalled.", "error"),)]
     held = sum(target.vram_bytes or 0 for target in allowed)
-    what = f" {signal} to {plural(len(allowed), 'process')}"
     memory = f", {gib(held)} GiB of GPU memory" if held else ""
-    meaning = MEANINGS.get(plan.signal.removeprefix("SIG"), "")
-    return ((what + memory, "strong"), (f": {meaning}." if meaning else ".", ""))
+    what = f" SIG{foreign(plan.signal)} to {plural(len(allowed), 'process')}{memory}"
+    meaning = MEANINGS.get(plan.signal, "")
+    if width_of(what) + width_of(meaning) + 3 <= width:
+        return [((what, "strong"), (f": {meaning}." if meaning else ".", ""))]
+    return [((what, "strong"),), *(((f"   {part}", ""),) for part in wrapped(meaning, width - 3))]
 
 
 def _target_lines(target: PlannedTarget, width: int, glyphs: Glyphs) -> list[Line]:

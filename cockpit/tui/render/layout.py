@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cockpit.tui.render.trace import pane_height
+
 FIXED = 4
 """Title, host, alert and footer."""
 LEAST_PROCESSES = 9
@@ -19,8 +21,11 @@ class OverviewLayout:
     events: int
 
 
-def overview(height: int, gpu_count: int) -> OverviewLayout:
-    """For a terminal of ``height`` lines; the process table takes what is left."""
+def overview(width: int, height: int, gpu_count: int, panels: int) -> OverviewLayout:
+    """For a terminal of this size; the process table takes what is left.
+
+    ``panels`` is the number of traces that are wanted.
+    """
     events = 1 if height < 32 else 3 if height < 46 else 5
     body = height - FIXED - events
     natural = gpu_count + 1
@@ -28,5 +33,5 @@ def overview(height: int, gpu_count: int) -> OverviewLayout:
     if body < LEAST_PROCESSES + 4:  # a very low terminal: half and half
         gpus = max(2, min(natural, body // 2))
     spare = body - gpus - LEAST_PROCESSES
-    traces = 0 if spare < 8 else min(16, spare * 2 // 3)
+    traces = 0 if spare < 8 else pane_height(panels, width, min(16, spare * 2 // 3))
     return OverviewLayout(gpus=gpus, traces=traces, events=events)

@@ -120,7 +120,8 @@ def plots(
     glyphs: Glyphs,
 ) -> list[Line]:
     """One plot a metric, as many side by side as are readable; the whole history that there is."""
-    columns = max(1, min(len(metrics), width // LEAST_WIDTH))
+    most = max(1, width // LEAST_WIDTH)
+    columns = max(n for n in range(1, len(metrics) + 1) if n <= most and len(metrics) % n == 0)
     each = width // columns - 1
     drawn = [
         _metric_plot(history, gpu, metric, each, height, interval_s, glyphs) for metric in metrics

@@ -19,6 +19,18 @@ _DOTS = ((0x00, 0x40, 0x44, 0x46, 0x47), (0x00, 0x80, 0xA0, 0xB0, 0xB8))
 """Braille dots of the left and the right half, filled from below."""
 
 _UNITS: dict[Metric, str] = {"util": "%", "vram": "%", "power": "W", "temp": "°C", "cpu": "%"}
+SHORT: dict[Metric, str] = {
+    "util": "util",
+    "vram": "VRAM",
+    "power": "power",
+    "temp": "temp",
+    "cpu": "CPU",
+}
+TALLEST = 5
+"""Lines of a trace: more show no more."""
+LEAST_PANEL = 29
+"""Cells of a panel: four stand side by side on 120."""
+LABEL = 9
 TITLES: dict[Metric, str] = {
     "util": "utilisation",
     "vram": "VRAM in use",
@@ -137,17 +149,21 @@ def trace_lines(
     width: int,
     height: int,
     glyphs: Glyphs,
-    metric: Metric,
+    metrics: Sequence[Metric],
     per_slot: int = 1,
 ) -> list[Line]:
-    """A pane of ``height`` lines with the traces of these GPUs, side by side where it is wide."""
+    """A pane of at most ``height`` lines: a panel a GPU and metric, side by side where wide."""
     if not gpus or height < 1 or width < 12:
         return []
-    columns = _pane_columns(len(gpus), width, height)
+    traced = [(gpu, metric) for gpu in gpus for metric in metrics]
+    columns = _pane_columns(len(traced), width, height)
     panel_width = width // columns
-    rows = -(-len(gpus) // columns)
-    panel_height = max(1, height // rows)
-    panels = [_panel(history, g, panel_width, panel_height, glyphs, metric, per_slot) for g in gpus]
+    rows = -(-len(traced) // columns)
+    panel_height = min(TALLEST, max(1, height // rows))
+    panels = [
+        _panel(history, gpu, panel_width, panel_height, glyphs, metric, per_slot)
+        for gpu, metric in traced
+    ]
     lines: list[Line] = []
     for first in range(0, len(panels), columns):
         group = panels[first : first + columns]
@@ -155,13 +171,26 @@ def trace_lines(
     return [glyphs.finish(fit_line(line, width)) for line in lines[:height]]
 
 
+def pane_height(count: int, width: int, height: int) -> int:
+    """The lines that :func:`trace_lines` can use for ``count`` panels, at most ``height``."""
+    if not count or height < 1 or width < 12:
+        return 0
+    return min(height, -(-count // _pane_columns(count, width, height)) * TALLEST)
+
+
 def _pane_columns(count: int, width: int, height: int) -> int:
-    """The fewest columns that give every GPU two lines, as long as a panel keeps 36 cells."""
-    most = max(1, width // 36)
-    for columns in range(1, most + 1):
+    """The fewest columns that give every panel two lines; without a hole where that goes.
+
+    A few panels stand in one row.
+    """
+    most = max(1, width // LEAST_PANEL)
+    if count <= most:
+        return count
+    even = [columns for columns in range(1, most + 1) if count % columns == 0]
+    for columns in (*even, *range(1, most + 1)):
         if -(-count // columns) * 2 <= height:
             return columns
-    return min(most, count)
+    return most
 
 
 def _panel(
@@ -173,18 +202,18 @@ def _panel(
     metric: Metric,
     per_slot: int,
 ) -> list[Line]:
-    """One GPU: its number and newest value at the left, the trace beside them."""
-    cells = width - 8
+    """One trace: GPU, metric and newest value at the left, the trace beside them."""
+    cells = width - LABEL
     limits = scale(metric, gpu)
     if height == 1:
         value = _value(history, gpu, metric, 6)
-        # One line has the number of the GPU and the value in the same eight cells.
-        text = spark(history, gpu.index, metric, max(1, cells - 2), glyphs, limits, per_slot)
+        # One line has the number of the GPU and the value in the same cells.
+        text = spark(history, gpu.index, metric, max(1, cells - 1), glyphs, limits, per_slot)
         return [(((f"{gpu.index:>3} "), "label"), (value, ""), text)]
     drawn = area(history, gpu.index, metric, cells, height, glyphs, limits, per_slot)
-    texts: list[Span] = [(pad(f" GPU {gpu.index}", 8), "label")]
-    texts += [(pad(f" {_value(history, gpu, metric, 0)}", 8), "")]
-    texts += [(" " * 8, "")] * (height - 2)
+    texts: list[Span] = [(pad(f" {gpu.index} {SHORT[metric]}", LABEL), "label")]
+    texts += [(pad(f" {_value(history, gpu, metric, 0)}", LABEL), "")]
+    texts += [(" " * LABEL, "")] * (height - 2)
     return [(text, (line, "bar")) for text, line in zip(texts, drawn, strict=True)]
 
 

@@ -72,7 +72,9 @@ class SubPage(Page):
     def compose(self) -> ComposeResult:
         """Three panes."""
         yield FixedLines(id="title")
-        yield LineView(id="page")
+        page = LineView(id="page", cursor=False)  # read, not chosen from: keys scroll it
+        page.can_focus = True
+        yield page
         yield FixedLines(id="footer")
 
     def show_page(self, view: View, title: Line, rows: Iterable[Row], header: Line | None) -> None:

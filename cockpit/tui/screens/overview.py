@@ -21,7 +21,7 @@ from cockpit.tui.line import Line, Row
 from cockpit.tui.messages import FilterClosed, FilterTyped, RowChosen
 from cockpit.tui.render.alerts import Alert, alert_line, alerts
 from cockpit.tui.render.driver_panel import driver_panel
-from cockpit.tui.render.event_rows import event_rows, event_strip
+from cockpit.tui.render.event_rows import event_strip, newest_events
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
 from cockpit.tui.render.layout import OverviewLayout, overview
@@ -32,11 +32,14 @@ from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
 from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered
 from cockpit.tui.view import View, utc_offset_s
+from cockpit.tui.widgets.filter_input import FilterInput
 from cockpit.tui.widgets.line_view import FixedLines, LineView
 
 if TYPE_CHECKING:
     from cockpit.tui.screens.process import Part
 
+FEW_GPUS = 2
+"""Up to so many GPUs have all their traces at once; more show one value of each."""
 LEAST_SIZE = (40, 10)
 """Columns and lines below which nothing can be told from one another."""
 TRACED: tuple[Metric, ...] = ("util", "vram", "power", "temp")
@@ -96,6 +99,7 @@ class OverviewScreen(Page):
         yield LineView(id="processes")
         yield FixedLines(id="events")
         yield FixedLines(id="footer")
+        yield FilterInput()
 
     def on_mount(self) -> None:
         """The panes are looked up once; every tick needs them."""
@@ -116,7 +120,9 @@ class OverviewScreen(Page):
             need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
             self._fixed["title"].show_lines([((need[:width], "warn"),)])
             return
-        layout = overview(height, len(view.snapshot.gpus))
+        gpus = view.snapshot.gpus
+        metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
+        layout = overview(width, height, len(gpus), len(gpus) * len(metrics))
         self._resize_panes(layout)
         found = alerts(view.snapshot)
         self._fixed["title"].show_lines([self._title(view, width)])
@@ -124,7 +130,7 @@ class OverviewScreen(Page):
             [host_line(view.snapshot.host, width, view.glyphs, view.history)]
         )
         self._show_gpus(view, width, layout)
-        self._show_traces(view, width, layout)
+        self._show_traces(view, width, layout, metrics)
         self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
         self._show_processes(view, width)
         self._show_events(view, width, layout)
@@ -172,17 +178,13 @@ class OverviewScreen(Page):
         self._gpus.header = rows[0].line if rows else None
         self._gpus.show(rows[1:])
 
-    def _show_traces(self, view: View, width: int, layout: OverviewLayout) -> None:
+    def _show_traces(
+        self, view: View, width: int, layout: OverviewLayout, metrics: Sequence[Metric]
+    ) -> None:
         if layout.traces:
+            gpus = view.snapshot.gpus
             self._fixed["traces"].show_lines(
-                trace_lines(
-                    view.history,
-                    view.snapshot.gpus,
-                    width,
-                    layout.traces,
-                    view.glyphs,
-                    self._metric,
-                )
+                trace_lines(view.history, gpus, width, layout.traces, view.glyphs, metrics)
             )
 
     def _alerts(self, view: View, found: Sequence[Alert], width: int) -> Line:
@@ -225,9 +227,7 @@ class OverviewScreen(Page):
         if layout.events == 1 or not events:
             lines = [event_strip(events, width, view.glyphs, offset)]
         else:
-            newest = events[-layout.events :]
-            rows = event_rows(newest, width, view.glyphs, utc_offset_s=offset)
-            lines = [row.line for row in rows][: layout.events]
+            lines = newest_events(events, width, view.glyphs, layout.events, offset)
         self._fixed["events"].show_lines(lines)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
@@ -273,18 +273,15 @@ class OverviewScreen(Page):
         """No tags, no filter."""
         self._tags.clear()
         self._filter = Filter()
+        self.query_one(FilterInput).value = ""
         self.redraw()
 
-    async def action_filter(self) -> None:
+    def action_filter(self) -> None:
         """Open the line in which the filter is typed."""
-        from cockpit.tui.widgets.filter_input import FilterInput
-
-        found = self.query(FilterInput)
-        field = found.first() if found else FilterInput()
-        if not found:
-            await self.mount(field)
+        field = self.query_one(FilterInput)
         field.add_class("open")
-        field.focus()
+        # At once, not with the next message: who types fast has typed three letters by then.
+        self.set_focus(field)
 
     def action_kill(self) -> None:
         """The dialog for the tagged rows, or for the row under the cursor."""
@@ -343,8 +340,7 @@ class OverviewScreen(Page):
     @on(FilterClosed)
     def filter_closed(self, event: FilterClosed) -> None:
         """Back to the table."""
-        for field in self.query("#filter"):
-            field.remove_class("open")
+        self.query_one(FilterInput).remove_class("open")
         if not event.keep:
             self._filter = Filter()
         self._processes.focus()

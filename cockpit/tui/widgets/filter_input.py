@@ -1,4 +1,4 @@
-"""The line in which a filter is typed. Imported when it is first opened: Input costs start-up."""
+"""The line in which a filter is typed."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ def test_the_pane_keeps_its_size_and_names_every_gpu():
     gpus = [Gpu(index=n) for n in range(8)]
     for glyphs in SETS:
         for width, height in ((40, 8), (80, 16), (200, 9), (120, 3)):
-            lines = trace_lines(history, gpus, width, height, glyphs, "util")
+            lines = trace_lines(history, gpus, width, height, glyphs, ["util"])
             assert len(lines) <= height
             assert all(line_width(line) <= width for line in lines)
-    lines = trace_lines(history, gpus, 120, 16, SETS[0], "util")
-    assert all(f"GPU {n}" in "".join(map(plain, lines)) for n in range(8))
+    lines = trace_lines(history, gpus, 120, 16, SETS[0], ["util"])
+    assert all(f" {n} util" in "".join(map(plain, lines)) for n in range(8))
     assert "50%" in plain(lines[1])

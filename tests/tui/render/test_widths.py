@@ -137,7 +137,7 @@ def test_gpus(found, width, height, glyphs):
     rows = gpu_lines(found, History(), width, height, glyphs)
     assert len(rows) <= height
     check((row.line for row in rows), width)
-    check(trace_lines(a_history(a_snapshot(), 9), found, width, height, glyphs, "power"), width)
+    check(trace_lines(a_history(a_snapshot(), 9), found, width, height, glyphs, ["power"]), width)
     for gpu in found[:2]:
         check([gpu_title(gpu, width, glyphs), *gpu_page(gpu, width, glyphs)], width)
 
