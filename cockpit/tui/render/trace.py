@@ -187,7 +187,7 @@ def _pane_columns(count: int, width: int, height: int) -> int:
     if count <= most:
         return count
     even = [columns for columns in range(1, most + 1) if count % columns == 0]
-    for columns in (*even, *range(1, most + 1)):
+    for columns in [*even, *range(1, most + 1)]:
         if -(-count // columns) * 2 <= height:
             return columns
     return most
