@@ -186,11 +186,9 @@ def _pane_columns(count: int, width: int, height: int) -> int:
     most = max(1, width // LEAST_PANEL)
     if count <= most:
         return count
-    even = [columns for columns in range(1, most + 1) if count % columns == 0]
-    for columns in [*even, *range(1, most + 1)]:
-        if -(-count // columns) * 2 <= height:
-            return columns
-    return most
+    fits = [columns for columns in range(1, most + 1) if -(-count // columns) * 2 <= height]
+    without_hole = [columns for columns in fits if count % columns == 0]
+    return next(iter(without_hole + fits), most)
 
 
 def _panel(

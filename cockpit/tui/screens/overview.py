@@ -64,7 +64,16 @@ class OverviewScreen(Page):
         "app.pause",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "filter", id="filter", key_display="/", tooltip="Filter rows"),
+        # Priority: handled before the next key is read, so that what is typed ahead is the filter.
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            id="filter",
+            key_display="/",
+            tooltip="Filter rows",
+            priority=True,
+        ),
         Binding("x,f9", "kill", "kill", id="kill", tooltip="Signal the row, or all tagged rows"),
         Binding("space", "tag", "tag", id="tag", key_display="space", tooltip="Tag the row"),
         Binding("t", "tree", "tree", id="tree", tooltip="Processes under their parents"),
@@ -234,7 +243,7 @@ class OverviewScreen(Page):
         """Read-only offers no action at all."""
         if action in ("kill", "tag"):
             return self.cockpit.offers_actions
-        return True
+        return action != "filter" or not isinstance(self.focused, FilterInput)
 
     # -- keys
 
@@ -280,7 +289,6 @@ class OverviewScreen(Page):
         """Open the line in which the filter is typed."""
         field = self.query_one(FilterInput)
         field.add_class("open")
-        # At once, not with the next message: who types fast has typed three letters by then.
         self.set_focus(field)
 
     def action_kill(self) -> None:
