@@ -123,7 +123,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--readonly", action="store_true", help="offer no action at all")
     add("--ascii", action="store_true", help="no characters beyond ASCII")
     add("--no-color", action="store_true", help="no colours (NO_COLOR does the same)")
-    add("--demo", nargs="?", const="busy", metavar="SCENARIO", help="a simulated machine, no GPU")
+    add(
+        "--demo",
+        nargs="?",
+        const="busy",
+        metavar="SCENARIO",
+        help="a simulated machine; `auto`: only where there is no NVIDIA driver",
+    )
     add("--replay", metavar="FILE", help="play a recording")
     add("--record", metavar="FILE", help="write a recording while running")
     add("--config", metavar="FILE", help="another config file")

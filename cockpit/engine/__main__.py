@@ -19,6 +19,10 @@ from cockpit.engine.server import Recorder, Server
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError
 
+AUTO = "auto"
+"""As demo scenario: this machine where it has an NVIDIA library, the demo elsewhere."""
+DEFAULT_SCENARIO = "busy"
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs until end-of-file on stdin. Returns the exit status."""
@@ -38,10 +42,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def choose_machine(options: EngineOptions) -> Machine:
     """The live machine unless a demo or a recording was asked for. Raises UsageError."""
-    if options.demo is not None:
+    if options.demo is not None and not (options.demo == AUTO and has_nvidia_library()):
         from cockpit.collect.simulated import SimulatedMachine
 
-        return SimulatedMachine(options.demo, readonly=options.readonly)
+        scenario = DEFAULT_SCENARIO if options.demo == AUTO else options.demo
+        return SimulatedMachine(scenario, readonly=options.readonly)
     if options.replay is not None:
         from cockpit.collect.recording import RecordedMachine
 
@@ -49,6 +54,17 @@ def choose_machine(options: EngineOptions) -> Machine:
     from cockpit.engine.live import LiveMachine
 
     return LiveMachine(options)
+
+
+def has_nvidia_library() -> bool:
+    """Whether there is a driver to talk to; one that fails is shown as such, not as a demo."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def open_recorder(options: EngineOptions) -> Recorder | None:

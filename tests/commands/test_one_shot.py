@@ -29,7 +29,8 @@ COCKPIT = ["-m", "cockpit"]
 PYTHON = """
 import json, os, subprocess, sys
 def cockpit(*args, **kw):
-    return subprocess.run([sys.executable, "-m", "cockpit", *args], capture_output=True, text=True, **kw)
+    run = [sys.executable, "-m", "cockpit", *args]
+    return subprocess.run(run, capture_output=True, text=True, **kw)
 def holders():
     return json.loads(cockpit("ps", "--json").stdout)
 def alive(pid):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.smi import query
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -20,6 +22,11 @@ def has_gpu() -> bool:
     if shutil.which("nvidia-smi") is None:
         return False
     return subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.startswith(b"GPU ")
+
+
+def is_busy() -> bool:
+    """The first GPU computes: memory alone is there seconds before the first step."""
+    return int(query("gpu", ["utilization.gpu"])[0]["utilization.gpu"] or 0) > 90
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,10 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def trainer() -> Iterator[subprocess.Popen[bytes]]:
     """A real training that holds about 6 GiB and keeps the GPU busy."""
     process = subprocess.Popen([sys.executable, str(PROGRAMS / "train.py"), "300", "5"])
-    from tests.gpu.smi import apps
-
     end = time.monotonic() + 60
-    while time.monotonic() < end and apps().get(process.pid, 0) < 5 << 30:
+    while time.monotonic() < end and not is_busy():
         assert process.poll() is None, "the trainer ended"
         time.sleep(0.2)
     time.sleep(1)

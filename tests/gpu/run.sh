@@ -7,7 +7,7 @@ out=$1
 export GPU_TEST_OUT=$out PYTHONPATH=$PWD:${PYTHONPATH:-}
 python3 -m compileall -q cockpit
 nvidia-smi -L
-python3 -m pytest tests/gpu -s -q -p no:cacheprovider -o addopts= 2>&1 | tail -n 60
+python3 -m pytest tests/gpu -s -q -p no:cacheprovider -o addopts= 2>&1 | grep -v Warning | tail -n 90
 echo "== one tick's cost on this machine"
 python3 tests/gpu/cost.py
 echo "== recording (a training, a stray, its kill)"

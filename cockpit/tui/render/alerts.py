@@ -46,8 +46,11 @@ class Alert(NamedTuple):
     pid: int | None = None
 
 
-def alerts(snapshot: Snapshot) -> list[Alert]:
-    """Everything that is wrong, worst first; of one severity in the order of the list below."""
+def alerts(snapshot: Snapshot, kill_key: str | None = "x") -> list[Alert]:
+    """Everything that is wrong, worst first; of one severity in the order of the list below.
+
+    ``kill_key`` None: no action is offered.
+    """
     found: list[Alert] = []
     found += _driver(snapshot)
     found += _lost(snapshot)
@@ -56,7 +59,7 @@ def alerts(snapshot: Snapshot) -> list[Alert]:
     found += _grouped(snapshot.gpus, _is_braked, "error", "slowed by the power brake")
     found += _grouped(snapshot.gpus, _is_heated, "error", "slowed by heat")
     found += _stale(snapshot.gpus)
-    found += _strays(snapshot.processes)
+    found += _strays(snapshot.processes, kill_key)
     found += _grouped(snapshot.gpus, _wants_remap, "warning", "has memory rows to remap: reset it")
     found += _unaccounted(snapshot.ledger)
     found += _grouped(snapshot.gpus, _is_full, "info", "nearly full: more than 97 % of its memory")
@@ -172,13 +175,14 @@ def _stale(gpus: Sequence[Gpu]) -> Iterable[Alert]:
         yield Alert("warning", words, late[0].index)
 
 
-def _strays(processes: Sequence[Process]) -> Iterable[Alert]:
+def _strays(processes: Sequence[Process], kill_key: str | None) -> Iterable[Alert]:
     """Where they hold most first."""
     strays = [process for process in processes if process.stray is not None]
     for process in sorted(strays, key=lambda p: -(p.vram_bytes or 0)):
         where = _gpus([use.gpu for use in process.devices]) if process.devices else "Memory"
         held = "memory" if process.vram_bytes is None else f"{gib(process.vram_bytes)} GiB"
-        words = f"{where}: {held} held by a stray (pid {process.pid}): x kills it"
+        words = f"{where}: {held} held by a stray (pid {process.pid})"
+        words += f": {kill_key} kills it" if kill_key else ""
         gpu = process.devices[0].gpu if process.devices else None
         yield Alert("warning", words, gpu, process.pid)
 

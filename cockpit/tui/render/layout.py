@@ -10,6 +10,9 @@ FIXED = 4
 """Title, host, alert and footer."""
 LEAST_PROCESSES = 9
 """A heading and eight rows."""
+STEP = 4
+"""The table grows by so many rows at a time, so that a process that comes moves nothing."""
+MOST_EVENTS = 12
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,13 @@ class OverviewLayout:
     events: int
 
 
-def overview(width: int, height: int, gpu_count: int, panels: int) -> OverviewLayout:
+def overview(
+    width: int, height: int, gpu_count: int, panels: int, process_count: int
+) -> OverviewLayout:
     """For a terminal of this size; the process table takes what is left.
 
-    ``panels`` is the number of traces that are wanted.
+    ``panels`` is the number of traces that are wanted. Where there are few processes, the events
+    get the lines that the table would leave empty.
     """
     events = 1 if height < 32 else 3 if height < 46 else 5
     body = height - FIXED - events
@@ -34,4 +40,6 @@ def overview(width: int, height: int, gpu_count: int, panels: int) -> OverviewLa
         gpus = max(2, min(natural, body // 2))
     spare = body - gpus - LEAST_PROCESSES
     traces = 0 if spare < 8 else pane_height(panels, width, min(16, spare * 2 // 3))
-    return OverviewLayout(gpus=gpus, traces=traces, events=events)
+    wanted = LEAST_PROCESSES + max(0, -(-(process_count - 8) // STEP) * STEP)
+    empty = body - gpus - traces - wanted
+    return OverviewLayout(gpus, traces, min(MOST_EVENTS, events + max(0, empty)))

@@ -18,6 +18,7 @@ from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.trace import TITLES, scale
 
 _ASCII_AXES = str.maketrans("┤├│└┘┐┌┬┴┼─", "|||+++++++-")
+LEAST_SPAN_S = 10.0
 LEAST_WIDTH = 38
 """Plots are put side by side when each of them gets this many columns."""
 SMALLEST = (24, 5)
@@ -31,11 +32,11 @@ def plot(
     *,
     title: str,
     top: float,
-    seconds: float,
+    interval_s: float,
     glyphs: Glyphs,
     role: Role = "bar",
 ) -> list[Line]:
-    """One series, oldest first, over the last ``seconds``; None leaves a gap.
+    """One series, oldest first, a value each ``interval_s`` up to now; None leaves a gap.
 
     ``top`` is the upper end of the y axis (100 %, the power limit). The title takes a line of its
     own. Too small a place gives the title alone.
@@ -43,7 +44,7 @@ def plot(
     head: Line = ((title, "label"),)
     if width < SMALLEST[0] or height - 1 < SMALLEST[1]:
         return [head]
-    text = _draw(values, width, height - 1, top, seconds, glyphs)
+    text = _draw(values, width, height - 1, top, interval_s, glyphs)
     lines = [line.rstrip() for line in text.split("\n")]
     if glyphs.ascii_only:
         lines = [line.translate(_ASCII_AXES) for line in lines]
@@ -55,7 +56,7 @@ def _draw(
     width: int,
     height: int,
     top: float,
-    seconds: float,
+    interval_s: float,
     glyphs: Glyphs,
 ) -> str:
     import plotext
@@ -65,12 +66,11 @@ def _draw(
     figure.theme("colorless")
     figure.plot_size(width, height)
     marker = "braille" if glyphs.braille and not glyphs.ascii_only else "*"
-    step = seconds / max(1, len(values) - 1)
-    for xs, ys in _runs(values, -seconds, step):
+    for xs, ys in _runs(values, interval_s):
         figure.draw(figure.signal(xs, ys, marker=marker).lines(True))
     figure.axes(False, axis="x", side=1)
     figure.axes(False, axis="y", side=1)
-    _label(figure, top, seconds)
+    _label(figure, top, max(LEAST_SPAN_S, (len(values) - 1) * interval_s))
     return str(plotext.uncolorize(str(figure.build())))
 
 
@@ -85,9 +85,10 @@ def _label(figure: Any, top: float, seconds: float) -> None:
 
 
 def _runs(
-    values: Sequence[float | None], start: float, step: float
+    values: Sequence[float | None], interval_s: float
 ) -> list[tuple[list[float], list[float]]]:
-    """Stretches of known values with their x; a lone value is a stretch as well."""
+    """Stretches of known values with their x (0 is now); a lone value is a stretch as well."""
+    start = -(len(values) - 1) * interval_s
     runs: list[tuple[list[float], list[float]]] = []
     open_run = False
     for number, value in enumerate(values):
@@ -97,7 +98,7 @@ def _runs(
         if not open_run:
             runs.append(([], []))
             open_run = True
-        runs[-1][0].append(start + number * step)
+        runs[-1][0].append(start + number * interval_s)
         runs[-1][1].append(value)
     return runs
 
@@ -143,7 +144,6 @@ def _metric_plot(
 ) -> list[Line]:
     values = history.values(gpu.index, metric, history.size)
     known = [value for value in values if value is not None]
-    seconds = max(10.0, (len(values) - 1) * interval_s)
     now = f"{known[-1]:.0f}" if known else "–"
     return plot(
         values,
@@ -151,7 +151,7 @@ def _metric_plot(
         height,
         title=f" {TITLES[metric]}  {now}",
         top=scale(metric, gpu)[1],
-        seconds=seconds,
+        interval_s=interval_s,
         glyphs=glyphs,
     )
 

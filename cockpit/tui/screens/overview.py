@@ -51,6 +51,8 @@ class OverviewScreen(Page):
     AUTO_FOCUS = "#processes"
     HINTS = (
         "app.help",
+        "replay.back",
+        "replay.on",
         "filter",
         "kill",
         "app.quit",
@@ -83,6 +85,8 @@ class OverviewScreen(Page):
         ),
         Binding("e", "environment", "env", id="environment", tooltip="Environment of the row"),
         Binding("v", "metric", "trace", id="metric", tooltip="What the traces show"),
+        Binding("left", "seek(-10)", "-10 s", id="replay.back", tooltip="Replay: 10 s back"),
+        Binding("right", "seek(10)", "+10 s", id="replay.on", tooltip="Replay: 10 s on"),
         Binding("tab", "app.focus_next", "pane", id="pane.next", show=False),
         Binding("shift+tab", "app.focus_previous", "pane", id="pane.previous", show=False),
         Binding("escape", "clear", "clear", id="clear", show=False, tooltip="Tags and filter off"),
@@ -131,9 +135,10 @@ class OverviewScreen(Page):
             return
         gpus = view.snapshot.gpus
         metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
-        layout = overview(width, height, len(gpus), len(gpus) * len(metrics))
+        processes = len(view.snapshot.processes)
+        layout = overview(width, height, len(gpus), len(gpus) * len(metrics), processes)
         self._resize_panes(layout)
-        found = alerts(view.snapshot)
+        found = alerts(view.snapshot, self._kill_key())
         self._fixed["title"].show_lines([self._title(view, width)])
         self._fixed["host"].show_lines(
             [host_line(view.snapshot.host, width, view.glyphs, view.history)]
@@ -144,6 +149,13 @@ class OverviewScreen(Page):
         self._show_processes(view, width)
         self._show_events(view, width, layout)
         self._fixed["footer"].show_lines([self.key_line(view)])
+
+    def _kill_key(self) -> str | None:
+        """As bound now; None where no kill is offered."""
+        for one in self.active_bindings.values():
+            if one.binding.id == "kill" and one.enabled:
+                return self.app.get_key_display(one.binding)
+        return None
 
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
@@ -237,12 +249,16 @@ class OverviewScreen(Page):
             lines = [event_strip(events, width, view.glyphs, offset)]
         else:
             lines = newest_events(events, width, view.glyphs, layout.events, offset)
-        self._fixed["events"].show_lines(lines)
+        blank: list[Line] = [()] * (layout.events - len(lines))
+        self._fixed["events"].show_lines([*blank, *lines])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all."""
         if action in ("kill", "tag"):
             return self.cockpit.offers_actions
+        if action == "seek":
+            view = self.cockpit.view
+            return view is not None and view.playback is not None
         return action != "filter" or not isinstance(self.focused, FilterInput)
 
     # -- keys
@@ -290,6 +306,12 @@ class OverviewScreen(Page):
         field = self.query_one(FilterInput)
         field.add_class("open")
         self.set_focus(field)
+
+    def action_seek(self, seconds: int) -> None:
+        """Within a recording."""
+        view = self.cockpit.view
+        if view is not None and view.playback is not None:
+            self.cockpit.session.play(seek_s=max(0.0, view.playback.position_s + seconds))
 
     def action_kill(self) -> None:
         """The dialog for the tagged rows, or for the row under the cursor."""

@@ -1,0 +1,269 @@
+"""The pages as a whole: goldens at three sizes, and what keys do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cockpit.engine.protocol import AskKillPlan, Watch
+from cockpit.model.action import KillPlan, KillResult, PlannedTarget
+from cockpit.tui.screens.kill import KillDialog
+from cockpit.tui.screens.overview import OverviewScreen
+from tests.tui.screen_text import Stage, stage
+
+GOLDENS = Path(__file__).parent / "goldens"
+SIZES = [(80, 24), (120, 40), (200, 50)]
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    import time
+
+    time.tzset()
+
+
+def assert_golden(name: str, text: str) -> None:
+    path = GOLDENS / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        GOLDENS.mkdir(exist_ok=True)
+        path.write_text(text + "\n")
+    assert text + "\n" == path.read_text()
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("scenario", ["busy", "stray", "big", "nodriver"])
+async def test_the_overview(scenario, size):
+    async with stage(scenario, size) as play:
+        await play.tick(5)
+        assert_golden(f"overview-{scenario}-{size[0]}x{size[1]}", play.text)
+
+
+async def test_the_overview_in_ascii_without_colour():
+    async with stage("stray", ascii=True, color=False) as play:
+        await play.tick(5)
+        assert play.text.isascii()
+        assert_golden("overview-stray-ascii", play.text)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("3", "gpu"), ("n", "links"), ("l", "events"), ("question_mark", "help")]
+)
+async def test_a_page(key, name):
+    async with stage("throttle", (120, 40)) as play:
+        await play.tick(5)
+        await play.pilot.press(key)
+        await play.tick()
+        assert_golden(f"page-{name}", play.text)
+        await play.pilot.press("escape")
+        assert isinstance(play.app.screen, OverviewScreen)
+
+
+async def test_two_digits_typed_at_once_are_one_gpu():
+    async with stage("big", (120, 40)) as play:
+        await play.tick(2)
+        await play.pilot.press("1", "2")
+        await play.tick()
+        assert play.text.startswith(" GPU 12 ")
+
+
+async def test_a_digit_without_a_gpu_says_so():
+    async with stage("stray") as play:
+        await play.tick(2)
+        await play.pilot.press("9")
+        await play.pilot.pause(0.2)
+        assert "There is no GPU 9" in play.text
+
+
+async def test_pause_holds_the_picture_but_not_the_history():
+    async with stage("busy") as play:
+        await play.tick(2)
+        await play.pilot.press("p")
+        held = play.text
+        assert "PAUSED" in held or "held" in held
+        await play.tick(3)
+        assert play.text == held
+        await play.pilot.press("p")
+        assert play.text != held
+        assert play.app.view is not None
+        assert play.app.view.history.count == 5
+
+
+async def test_the_filter_hides_what_does_not_match_and_esc_shows_all():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        before = play.text.count(" ml1 ")
+        await play.pilot.press("slash", *"is:stray")
+        await play.tick()
+        assert 0 < play.text.count(" ml1 ") < before
+        await play.pilot.press("enter", "escape")
+        await play.tick()
+        assert play.text.count(" ml1 ") == before
+
+
+async def test_a_wrong_filter_value_is_explained_while_the_rest_works():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("slash", *"vram>abc")
+        await play.tick()
+        assert "vram" in play.text.split("PID")[0]
+
+
+async def test_tags_stay_on_their_process_and_x_takes_all_of_them():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("space", "space")
+        await play.tick()
+        assert play.text.count("•") == 2
+        await play.pilot.press("x")
+        await play.pilot.pause()
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert len(asked[-1].request.targets) == 2
+        assert all(one.start_ticks is not None for one in asked[-1].request.targets)
+
+
+async def test_readonly_offers_no_kill_at_all():
+    async with stage("stray", readonly=True) as play:
+        await play.tick(2)
+        await play.pilot.press("x", "space")
+        await play.pilot.pause()
+        assert not isinstance(play.app.screen, KillDialog)
+        assert "kill" not in play.text
+        assert "READONLY" in play.text.upper()
+
+
+async def test_the_tree_is_asked_for_only_while_it_is_shown():
+    async with stage("busy") as play:
+        await play.tick(2)
+        await play.pilot.press("t")
+        await play.pilot.press("t")
+        watches = [one.tree for one in play.app._session._link.sent if isinstance(one, Watch)]
+        assert watches == [True, False]
+
+
+async def test_keys_can_be_remapped():
+    async with stage("stray", (100, 30), keys={"kill": "K"}) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        await play.pilot.pause()
+        assert not isinstance(play.app.screen, KillDialog)
+        assert "K kill" in play.text
+        await play.pilot.press("K")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, KillDialog)
+
+
+def answer_plan(play: Stage, **fields) -> None:
+    """The engine's answer to the newest question for a plan."""
+    asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)][-1]
+    target = asked.request.targets[0]
+    planned = PlannedTarget(
+        pid=target.pid,
+        start_ticks=target.start_ticks,
+        user="ml1",
+        command="python train.py",
+        vram_bytes=15 << 30,
+    )
+    plan = KillPlan(
+        **{
+            "id": "plan-1",
+            "signal": asked.request.signal,
+            "grace_s": 10.0,
+            "targets": (planned,),
+            "loses": ("What was computed since the last checkpoint.",),
+            **fields,
+        }
+    )
+    play.app._session._waiting[asked.id].set_result(reply(asked.id, plan=plan))
+
+
+def reply(id_, **fields):
+    from cockpit.engine.protocol import Reply
+
+    return Reply(id=id_, **fields)
+
+
+def runs(play: Stage) -> list:
+    from cockpit.engine.protocol import RunKill
+
+    return [one for one in play.app._session._link.sent if isinstance(one, RunKill)]
+
+
+async def test_nothing_is_signalled_before_the_plan_is_shown_and_confirmed():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x", "enter", "enter", "y")
+        assert not runs(play)
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "You lose" in play.text
+        assert not runs(play)
+        await play.pilot.press("enter")
+        assert [one.plan for one in runs(play)] == ["plan-1"]
+
+
+async def test_sigkill_runs_only_after_the_pid_was_typed():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play, signal="KILL", typed="4711")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("enter", "enter")
+        assert not runs(play)
+        await play.pilot.press(*"4712", "enter")
+        assert not runs(play)
+        await play.pilot.press(*"4711", "enter")
+        assert [one.typed for one in runs(play)] == ["4711"]
+
+
+async def test_a_survivor_is_offered_sigkill_which_is_planned_anew():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("enter")
+        run = runs(play)[-1]
+        target = play.app.screen._plan.targets[0]
+        result = KillResult(
+            pid=target.pid,
+            outcome="survived",
+            sentence=f"pid {target.pid} is still there after 10 s",
+            offer_kill=True,
+        )
+        play.app._session._waiting[run.id].set_result(reply(run.id, results=(result,)))
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "still there" in play.text
+        await play.pilot.press("k")
+        await play.pilot.pause()
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)][-1]
+        assert asked.request.signal == "KILL"
+        assert asked.request.targets[0].start_ticks == target.start_ticks
+        assert len(runs(play)) == 1
+
+
+async def test_a_refused_plan_cannot_be_confirmed():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        refused = PlannedTarget(
+            pid=1,
+            start_ticks=1,
+            user="root",
+            command="init",
+            vram_bytes=None,
+            refusal="protected",
+            refusal_sentence="pid 1 is PID 1: all else here ends with it",
+        )
+        answer_plan(play, targets=(refused,))
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("enter", "y")
+        assert "PID 1" in play.text
+        assert not runs(play)
