@@ -200,7 +200,7 @@ def test_hostile_names_change_neither_title_nor_colours_nor_lines(simnvml_build:
     with terminal(120, 30, simnvml_build) as box:
         box.start(cockpit(scenario="hostile"))
         screen = box.wait_for(lambda s: "train.py" in s and gpu_rows(s) == 1)
-        assert "print('a')^J^[[31m" in screen
+        assert "print('a')^J" in screen
         assert screen.count("? help") == 1
 
 
