@@ -10,6 +10,15 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
@@ -78,6 +87,11 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     details: ProcessDetails | None = None
     plan: KillPlan | None = None
     results: tuple[KillResult, ...] | None = None
+    attach: AttachPlan | None = None
+    census: Census | None = None
+    segments: Segments | None = None
+    stacks: Stacks | None = None
+    outcome: RunOutcome | None = None
 
 
 # -- face → engine
@@ -113,6 +127,38 @@ class RunKill(Message, frozen=True, kw_only=True, tag="run_kill"):
     typed: str | None = None
 
 
+class AskAttach(Message, frozen=True, kw_only=True, tag="ask_attach"):
+    """Could this process be attached to, and how? Changes nothing."""
+
+    id: int
+    pid: int
+    start_ticks: int | None
+
+
+class RunAttach(Message, frozen=True, kw_only=True, tag="run_attach"):
+    """Attach; the user has confirmed. Answered by ``outcome``."""
+
+    id: int
+    pid: int
+    start_ticks: int | None
+
+
+class AskRun(Message, frozen=True, kw_only=True, tag="ask_run"):
+    """Ask an attached run; answered by the field of the question's name."""
+
+    id: int
+    pid: int
+    question: Question
+    deep: bool = False
+
+
+class DoInRun(Message, frozen=True, kw_only=True, tag="do_in_run"):
+    """Do something in an attached run; the user has confirmed. Answered by ``outcome``."""
+
+    id: int
+    request: RunRequest
+
+
 class Play(Message, frozen=True, kw_only=True, tag="play"):
     """Steer a replay; other sources ignore it."""
 
@@ -122,7 +168,9 @@ class Play(Message, frozen=True, kw_only=True, tag="play"):
 
 
 FromEngine = Hello | Tick | Progress | Reply
-ToEngine = Watch | AskDetails | AskKillPlan | RunKill | Play
+ToEngine = (
+    Watch | AskDetails | AskKillPlan | RunKill | AskAttach | RunAttach | AskRun | DoInRun | Play
+)
 
 _encoder = msgspec.json.Encoder()
 _from_engine = msgspec.json.Decoder(FromEngine)

@@ -10,25 +10,41 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import (
+    AskAttach,
     AskDetails,
     AskKillPlan,
+    AskRun,
+    DoInRun,
     Hello,
     Message,
     Play,
     Progress,
     Reply,
+    RunAttach,
     RunKill,
     Tick,
     Watch,
 )
 from cockpit.errors import CockpitError, LinkError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.process import ProcessDetails
+
+Answer = TypeVar("Answer")
 
 RESTART_PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Before each new engine; the last one again and again. A tick begins the row anew."""
@@ -93,17 +109,13 @@ class Session:
         """Raises CockpitError with a sentence."""
         id_ = self._link.next_id()
         reply = await self._ask(AskDetails(id=id_, pid=pid, start_ticks=start_ticks), id_)
-        if reply.details is None:
-            raise LinkError("The engine answered without details.")
-        return reply.details
+        return _given(reply.details)
 
     async def kill_plan(self, request: KillRequest) -> KillPlan:
         """Raises CockpitError with a sentence."""
         id_ = self._link.next_id()
         reply = await self._ask(AskKillPlan(id=id_, request=request), id_)
-        if reply.plan is None:
-            raise LinkError("The engine answered without a plan.")
-        return reply.plan
+        return _given(reply.plan)
 
     async def run_kill(
         self, plan: str, typed: str | None, say: Callable[[str], None]
@@ -116,6 +128,47 @@ class Session:
         finally:
             self._progress.pop(id_, None)
         return reply.results or ()
+
+    async def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:
+        """Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        reply = await self._ask(AskAttach(id=id_, pid=pid, start_ticks=start_ticks), id_)
+        return _given(reply.attach)
+
+    async def attach(
+        self, pid: int, start_ticks: int | None, say: Callable[[str], None]
+    ) -> RunOutcome:
+        """After the confirmation. Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        return await self._do(RunAttach(id=id_, pid=pid, start_ticks=start_ticks), id_, say)
+
+    async def do_in_run(self, request: RunRequest, say: Callable[[str], None]) -> RunOutcome:
+        """After the confirmation. Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        return await self._do(DoInRun(id=id_, request=request), id_, say)
+
+    async def census(self, pid: int, *, deep: bool = False) -> Census:
+        """Raises CockpitError with a sentence."""
+        return _given((await self._ask_run(pid, "census", deep)).census)
+
+    async def segments(self, pid: int) -> Segments:
+        """Raises CockpitError with a sentence."""
+        return _given((await self._ask_run(pid, "segments", False)).segments)
+
+    async def stacks(self, pid: int) -> Stacks:
+        """Raises CockpitError with a sentence."""
+        return _given((await self._ask_run(pid, "stacks", False)).stacks)
+
+    async def _ask_run(self, pid: int, question: Question, deep: bool) -> Reply:
+        id_ = self._link.next_id()
+        return await self._ask(AskRun(id=id_, pid=pid, question=question, deep=deep), id_)
+
+    async def _do(self, message: Message, id_: int, say: Callable[[str], None]) -> RunOutcome:
+        self._progress[id_] = say
+        try:
+            return _given((await self._ask(message, id_)).outcome)
+        finally:
+            self._progress.pop(id_, None)
 
     async def _ask(self, message: Message, id_: int) -> Reply:
         future = asyncio.get_running_loop().create_future()
@@ -188,3 +241,10 @@ class Session:
             return
         self.open()
         self._send(self._watch)
+
+
+def _given(answer: Answer | None) -> Answer:
+    """The part of a reply that was asked for. Raises LinkError when it is missing."""
+    if answer is None:
+        raise LinkError("The engine answered without what was asked.")
+    return answer
