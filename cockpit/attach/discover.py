@@ -1,0 +1,158 @@
+"""Which processes have an agent, and where its socket is, containers included.
+
+An agent listens at ``$XDG_RUNTIME_DIR/cockpit/<pid>.sock`` or ``/tmp/cockpit-<uid>/<pid>.sock``;
+both as the process sees them, so they are reached through /proc/PID/root, and the pid is the one
+in its own namespace. /proc/PID/net/unix lists what really listens, whatever the convention.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cockpit.attach import target as targets
+from cockpit.attach.client import AgentError, Client, EndedError
+
+_NAME = re.compile(r"/cockpit(?:-\d+)?/(\d+)\.sock$")
+_LISTENING = "00010000"
+"""__SO_ACCEPTCON in the Flags column (net/unix/af_unix.c)."""
+_TOO_YOUNG_S = 5.0
+"""A socket between bind and listen refuses as a dead one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSocket:
+    """A process with an agent."""
+
+    pid: int
+    inner_pid: int
+    path: str
+    """As we reach it: through /proc/PID/root."""
+
+
+def find(pid: int, proc: str = "/proc") -> AgentSocket | None:
+    """The agent's socket of one process; None: it has none, or we may not look."""
+    found = targets.look(pid, proc)
+    if found is None:
+        return None
+    name = f"{found.inner_pid}.sock"
+    listening = [path for path in _listening(f"{proc}/{pid}/net/unix") if path.endswith(f"/{name}")]
+    usual = [f"{folder}/{name}" for folder in _folders(pid, found.uid, proc)]
+    for path in dict.fromkeys([*listening, *usual]):
+        reached = f"{proc}/{pid}/root{path}"
+        if _NAME.search(path) and _is_socket(reached, found.uid):
+            return AgentSocket(pid, found.inner_pid, reached)
+    return None
+
+
+def find_all(pids: Iterable[int], proc: str = "/proc") -> list[AgentSocket]:
+    """Those of the given processes that have an agent.
+
+    net/unix is read once per network namespace; a process whose inner pid is not named in its
+    namespace's list is not looked at any further.
+    """
+    named: dict[str, frozenset[int]] = {}
+    found = []
+    for pid in pids:
+        namespace = _link(f"{proc}/{pid}/ns/net")
+        if namespace not in named:
+            lines = _listening(f"{proc}/{pid}/net/unix")
+            numbers = (_NAME.search(path) for path in lines)
+            named[namespace] = frozenset(int(match[1]) for match in numbers if match)
+        if not named[namespace]:
+            continue
+        target = targets.look(pid, proc)
+        if target is not None and target.inner_pid in named[namespace]:
+            agent = find(pid, proc)
+            found += [agent] if agent else []
+    return found
+
+
+def unlink_stale(uid: int | None = None, runtime_dir: str | None = None) -> list[str]:
+    """Remove sockets of ours at which nobody listens any more; the sentences to show.
+
+    Only in our own private directories of this mount namespace. A socket that a container's
+    process serves in a shared /tmp answers, so it stays.
+    """
+    own = os.geteuid() if uid is None else uid
+    folders = [f"/tmp/cockpit-{own}"]
+    runtime = runtime_dir if runtime_dir is not None else os.environ.get("XDG_RUNTIME_DIR")
+    folders += [f"{runtime}/cockpit"] if runtime else []
+    return [sentence for folder in folders for sentence in _unlink_in(folder, own)]
+
+
+def _unlink_in(folder: str, uid: int) -> Iterator[str]:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(folder, flags)
+    except OSError:
+        return
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != uid or status.st_mode & 0o077:
+            return
+        for name in os.listdir(descriptor):
+            if re.fullmatch(r"\d+\.sock", name) and _dead(descriptor, folder, name):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=descriptor)
+                    pid = name.removesuffix(".sock")
+                    yield f"pid {pid} has ended; its socket was removed."
+    finally:
+        os.close(descriptor)
+
+
+def _dead(descriptor: int, folder: str, name: str) -> bool:
+    try:
+        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except OSError:
+        return False
+    if not stat.S_ISSOCK(status.st_mode) or time.time() - status.st_ctime < _TOO_YOUNG_S:
+        return False
+    try:
+        Client.connect(int(name.removesuffix(".sock")), f"{folder}/{name}", 0.2).close()
+    except EndedError as error:
+        return error.refused
+    except AgentError:
+        return False
+    return False
+
+
+def _folders(pid: int, uid: int, proc: str) -> Iterator[str]:
+    runtime = targets.environment(pid, proc).get("XDG_RUNTIME_DIR", "")
+    for parent in (runtime, f"/run/user/{uid}"):
+        if parent.startswith("/"):
+            yield f"{parent.rstrip('/')}/cockpit"
+    yield f"/tmp/cockpit-{uid}"
+
+
+def _is_socket(path: str, uid: int) -> bool:
+    # The directory is the guard, as in the agent: private, and of the process's own user.
+    try:
+        folder, status = os.lstat(os.path.dirname(path)), os.lstat(path)
+    except OSError:
+        return False
+    private = stat.S_ISDIR(folder.st_mode) and not folder.st_mode & 0o077
+    return stat.S_ISSOCK(status.st_mode) and private and folder.st_uid == status.st_uid == uid
+
+
+def _listening(path: str) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                fields = line.rstrip("\n").split(None, 7)
+                if len(fields) == 8 and fields[3] == _LISTENING and fields[7].startswith("/"):
+                    yield fields[7]
+    except OSError:
+        return
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return path
