@@ -31,6 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     except CockpitError as error:
         sys.stderr.write(f"cockpit: {error}\n")
         return error.exit_code
+    except OSError as error:  # a full disk under stdout, say
+        sys.stderr.write(f"cockpit: {error}\n")
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -31,7 +31,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """None: ASCII only where the locale is not UTF-8."""
     color: bool = True
     theme: str | None = None
-    sort: str = "vram"
+    sort: Literal["vram", "sm", "cpu", "age", "pid", "user", "gpu", "command", "rss"] = "vram"
     mouse: bool = True
     wire_diff: bool = True
     """Send only changed cells to the terminal; False: Textual's own output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -35,8 +36,18 @@ def engine_log() -> str | None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError:
         return None
+    _remove_left_logs(directory)
     path = os.path.join(directory, f"engine-{os.getpid()}.log")
     return path if os.access(directory, os.W_OK) else None
+
+
+def _remove_left_logs(directory: str) -> None:
+    """Those of cockpits that were ended from outside."""
+    for name in os.listdir(directory):
+        pid = name.removeprefix("engine-").removesuffix(".log")
+        if name == f"engine-{pid}.log" and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, name))
 
 
 def remove_log(link: Link) -> None:

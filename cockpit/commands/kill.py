@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
@@ -19,7 +20,11 @@ WORST_FIRST = (4, 5, 1, 0)
 def parse_target(text: str) -> Target:
     """``PID`` or ``PID:START_TICKS``. Raises UsageError."""
     pid, _, ticks = text.partition(":")
-    if not pid.isascii() or not pid.isdigit() or (ticks and not ticks.isdigit()):
+    if (
+        not pid.isascii()
+        or not pid.isdigit()
+        or (ticks and not (ticks.isascii() and ticks.isdigit()))
+    ):
         raise UsageError(f"`{clean(text)}` is no PID or PID:START_TICKS.")
     if int(pid) == 0 or int(pid) > 2**22:
         raise UsageError(f"There is no pid {pid} on Linux.")
@@ -36,6 +41,8 @@ def run(
     job: bool,
 ) -> int:
     """Returns the exit code: 0 freed, 1 not freed, 4 refused, 5 no such process."""
+    if not (math.isfinite(grace_s) and grace_s >= 0):
+        raise UsageError("--grace takes seconds, 0 or more.")
     request = KillRequest(
         targets=tuple(dict.fromkeys(parse_target(one) for one in targets)),
         signal=(signal or "TERM").upper().removeprefix("SIG"),
@@ -50,7 +57,7 @@ def run(
         first_tick(link)
         return _Conversation(link, yes=yes, escalates=signal is None).kill(request)
     finally:
-        link.close()
+        link.close(may_kill=False)
         remove_log(link)
 
 

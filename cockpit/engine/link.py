@@ -46,6 +46,7 @@ class Link:
         self._writer = LineWriter(to_engine)
         self._reader = LineReader(from_engine)
         self._next_id = 0
+        self._closed = False
         self._exit_code: int | None = None
         self._queue: list[FromEngine] = []
 
@@ -80,13 +81,20 @@ class Link:
             self._queue += self.drain()
         return self._queue.pop(0)
 
-    def close(self, wait_s: float = 0.03) -> None:
-        """End-of-file, a moment, SIGKILL. Never waits for an engine that the kernel holds."""
+    def close(self, wait_s: float = 0.03, *, may_kill: bool = True) -> None:
+        """End-of-file, a moment, SIGKILL. Never waits for an engine that the kernel holds.
+
+        ``may_kill`` False: it may finish what it does (the proof of a kill), and ends by itself.
+        A second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
         os.close(self._writer.fd)
         end = time.monotonic() + wait_s
         while not self._reap() and time.monotonic() < end:
             time.sleep(0.002)
-        if self._exit_code is None:
+        if self._exit_code is None and may_kill:
             os.kill(self.pid, signal.SIGKILL)
             self._reap()
         os.close(self._reader.fd)

@@ -7,12 +7,25 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from cockpit.collect.gpus import GpuSource
 from cockpit.collect.sampler import Sampler
 from cockpit.engine.machine import Say
 from cockpit.engine.protocol import EngineOptions
+from cockpit.engine.runs import Runs
+from cockpit.errors import RefusedError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.event import Event
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
@@ -35,6 +48,7 @@ class LiveMachine:
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
         self._readonly = options.readonly
+        self._runs = Runs()
 
     @cached_property
     def _kills(self) -> Kills:
@@ -48,12 +62,14 @@ class LiveMachine:
     def start(self) -> None:
         """Starts the readers."""
         self._sampler.start()
+        self._runs.start()
 
     def snapshot(self, interval_s: float) -> Snapshot:
         """One tick of the sampler."""
         snapshot = self._sampler.sample(interval_s)
         self._processes = snapshot.processes
-        return snapshot
+        runs = self._runs.read(snapshot.processes, snapshot.gpus)
+        return replace(snapshot, runs=runs) if runs else snapshot
 
     def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
         """Ancestors without VRAM of the snapshot's processes."""
@@ -80,17 +96,61 @@ class LiveMachine:
         """Signals, waits, proves; each result is an event as well. Raises RefusedError."""
         results = self._kills.run(plan_id, typed, say)
         for result in results:
-            worked = result.exit_code == 0
-            self._sampler.note(
-                Event(
-                    at=iso(time.time()),
-                    gpu=None,
-                    kind="action",
-                    sentence=result.sentence,
-                    severity="info" if worked else "warning",
-                )
-            )
+            self._note(result.sentence, result.exit_code == 0)
         return results
+
+    def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:
+        """Whether and how; changes nothing."""
+        from cockpit.engine import in_run
+
+        if self._readonly:
+            sentence = "Read-only: nothing is attached to."
+            return AttachPlan(pid=pid, start_ticks=start_ticks, way=None, sentence=sentence)
+        return in_run.plan(pid, start_ticks)
+
+    def run_attach(self, pid: int, start_ticks: int | None, say: Say) -> RunOutcome:
+        """After the confirmation. Raises RefusedError, TargetGoneError."""
+        from cockpit.engine import in_run
+
+        self._refuse_readonly()
+        outcome, socket = in_run.attach(pid, start_ticks, say)
+        if socket is not None:
+            self._runs.note(socket)
+        self._note(outcome.sentence, outcome.ok)
+        return outcome
+
+    def ask_run(self, pid: int, question: Question, deep: bool) -> Census | Segments | Stacks:
+        """Raises CockpitError with a sentence."""
+        from cockpit.engine import in_run
+
+        return in_run.ask(self._runs.socket(pid), pid, question, deep)
+
+    def do_in_run(self, request: RunRequest, say: Say) -> RunOutcome:
+        """After the confirmation. Raises CockpitError with a sentence."""
+        from cockpit.engine import in_run
+
+        self._refuse_readonly()
+        outcome = in_run.do(self._runs.socket(request.pid), request, say)
+        if request.op == "detach":
+            self._runs.forget(request.pid)
+        self._note(outcome.sentence, outcome.ok)
+        return outcome
+
+    def _refuse_readonly(self) -> None:
+        if self._readonly:
+            raise RefusedError("Read-only: nothing is done in a run.")
+
+    def _note(self, sentence: str, worked: bool) -> None:
+        """Every action is an event as well."""
+        self._sampler.note(
+            Event(
+                at=iso(time.time()),
+                gpu=None,
+                kind="action",
+                sentence=sentence,
+                severity="info" if worked else "warning",
+            )
+        )
 
 
 class _LiveVram:

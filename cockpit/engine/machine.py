@@ -9,6 +9,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
@@ -46,3 +55,15 @@ class Machine(Protocol):
 
     def run_kill(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
         """Runs on a thread of its own. Raises RefusedError for an unknown or unconfirmed plan."""
+
+    def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:
+        """Whether and how; changes nothing."""
+
+    def run_attach(self, pid: int, start_ticks: int | None, say: Say) -> RunOutcome:
+        """After the confirmation. Raises CockpitError with a sentence."""
+
+    def ask_run(self, pid: int, question: Question, deep: bool) -> Census | Segments | Stacks:
+        """Raises CockpitError with a sentence."""
+
+    def do_in_run(self, request: RunRequest, say: Say) -> RunOutcome:
+        """After the confirmation. Raises CockpitError with a sentence."""

@@ -5,6 +5,7 @@ Knows the protocol and the Machine; nothing of NVML, /proc or signals.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import threading
@@ -17,14 +18,18 @@ import msgspec
 from cockpit import __version__
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
+    AskAttach,
     AskDetails,
     AskKillPlan,
+    AskRun,
+    DoInRun,
     EngineOptions,
     Hello,
     Message,
     Play,
     Progress,
     Reply,
+    RunAttach,
     RunKill,
     Tick,
     ToEngine,
@@ -34,14 +39,22 @@ from cockpit.engine.protocol import (
 )
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError
+from cockpit.model.memory import Census, Segments
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean
 
 log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 60.0
 ACTION_PATIENCE_S = 20.0
-"""How long a kill that was begun may go on after the face is gone (grace time and proof)."""
+"""How long a kill that was begun goes on after the face is gone (grace time and proof)."""
+
+
+class _Asked(msgspec.Struct):
+    """All that is read of a request that makes no sense otherwise."""
+
+    id: int
 
 
 class Recorder(Protocol):
@@ -106,8 +119,13 @@ class Server:
         self._schedule()
 
     def _schedule(self) -> None:
-        """The next tick on the beat; beats that passed meanwhile are skipped and counted."""
+        """The next tick on the beat; beats that passed meanwhile are skipped and counted.
+
+        A tick between two beats (after an action) moves none of them.
+        """
         now = time.monotonic()
+        if now < self._next:
+            return
         self._next += self._interval_s
         while self._next <= now:
             self._next += self._interval_s
@@ -120,6 +138,7 @@ class Server:
                 self._wake.clear()
                 return
             # An action that ends wants its effect seen at once; 50 ms is at once.
+            self._actions = [thread for thread in self._actions if thread.is_alive()]
             if self._actions:
                 left = min(left, 0.05)
             if select.select([self._reader.fd], [], [], left)[0]:
@@ -130,11 +149,18 @@ class Server:
             try:
                 self._serve(decode_to_engine(line))
             except msgspec.DecodeError as error:
-                log.warning("not a request, ignored: %s", error)
+                self._refuse(line, str(error))
         if self._reader.ended:
             self._connected = False
 
     # -- requests
+
+    def _refuse(self, line: bytes, why: str) -> None:
+        """A request that cannot be read is answered all the same, if it says which it is."""
+        log.warning("not a request: %s", why)
+        with contextlib.suppress(msgspec.DecodeError):
+            asked = msgspec.json.decode(line, type=_Asked)
+            self._send(Reply(id=asked.id, error=f"The engine cannot read this: {why}", exit_code=2))
 
     def _serve(self, request: ToEngine) -> None:
         if isinstance(request, Watch):
@@ -153,7 +179,7 @@ class Server:
                 request.id, lambda id_: Reply(id=id_, plan=self._machine.plan_kill(wanted))
             )
         else:
-            self._answer(request.id, lambda id_: self._run_kill(id_, request))
+            self._answer(request.id, lambda id_: self._act(id_, request))
 
     def _watch(self, request: Watch) -> None:
         if request.interval_s is not None:
@@ -163,11 +189,27 @@ class Server:
             self._tick_now()
         self._tree = request.tree
 
-    def _run_kill(self, id_: int, request: RunKill) -> Reply:
+    def _act(self, id_: int, request: RunKill | AskAttach | RunAttach | AskRun | DoInRun) -> Reply:
+        """What a machine does, or asks of a run; on a thread of its own."""
+        machine = self._machine
+
         def say(sentence: str) -> None:
             self._send(Progress(id=id_, sentence=sentence))
 
-        return Reply(id=id_, results=self._machine.run_kill(request.plan, request.typed, say))
+        if isinstance(request, RunKill):
+            return Reply(id=id_, results=machine.run_kill(request.plan, request.typed, say))
+        if isinstance(request, AskAttach):
+            return Reply(id=id_, attach=machine.attach_plan(request.pid, request.start_ticks))
+        if isinstance(request, RunAttach):
+            return Reply(id=id_, outcome=machine.run_attach(request.pid, request.start_ticks, say))
+        if isinstance(request, DoInRun):
+            return Reply(id=id_, outcome=machine.do_in_run(request.request, say))
+        answer = machine.ask_run(request.pid, request.question, request.deep)
+        if isinstance(answer, Census):
+            return Reply(id=id_, census=answer)
+        if isinstance(answer, Segments):
+            return Reply(id=id_, segments=answer)
+        return Reply(id=id_, stacks=answer)
 
     def _answer(self, id_: int, work: Callable[[int], Reply]) -> None:
         """Run ``work`` on a thread, so that neither a tick nor another request waits for it."""
@@ -175,16 +217,17 @@ class Server:
         def answer() -> None:
             try:
                 reply = work(id_)
+                self._send(reply)
             except CockpitError as error:
-                reply = Reply(id=id_, error=str(error), exit_code=error.exit_code)
-            except Exception as error:
+                self._send(Reply(id=id_, error=clean(str(error)), exit_code=error.exit_code))
+            except Exception as error:  # noqa: BLE001 - the face must get an answer
                 log.exception("request %s failed", id_)
-                reply = Reply(id=id_, error=f"The engine failed at this: {error!r}", exit_code=1)
-            self._send(reply)
-            if reply.results is not None:
-                self._tick_now()
+                words = clean(f"The engine failed at this: {error!r}")
+                self._send(Reply(id=id_, error=words, exit_code=1))
+            else:
+                if reply.results is not None or reply.outcome is not None:
+                    self._tick_now()
 
-        self._actions = [thread for thread in self._actions if thread.is_alive()]
         thread = threading.Thread(target=answer, name=f"request-{id_}", daemon=True)
         self._actions.append(thread)
         thread.start()

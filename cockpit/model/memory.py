@@ -64,7 +64,7 @@ class SegmentRow(Struct, frozen=True, kw_only=True):
     """``small``, ``large``, or a private pool (CUDA graph)."""
     expandable: bool = False
     runs: tuple[tuple[str, int], ...] = ()
-    """(state, bytes) of neighbouring blocks in their order: ``active``, ``inactive``, ``pending``."""
+    """(state, bytes) of neighbouring blocks in order: ``active``, ``inactive``, ``pending``."""
 
 
 class AllocationSite(Struct, frozen=True, kw_only=True):

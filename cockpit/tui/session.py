@@ -86,7 +86,8 @@ class Session:
             self._timer.cancel()
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             asyncio.get_running_loop().remove_reader(self._link.fileno())
-        self._link.close()
+        # What acts reports its progress: it is let finish, so that the journal has its end.
+        self._link.close(may_kill=not self._progress)
 
     # -- questions
 

@@ -1,0 +1,264 @@
+"""What is asked of a run and done in it: the agent's answers as the model's structs and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from cockpit.attach import attach as attaching
+from cockpit.attach import stacks
+from cockpit.attach.client import AgentError, Client
+from cockpit.attach.discover import AgentSocket
+from cockpit.engine.runs import device_of
+from cockpit.errors import CockpitError, RefusedError, TargetGoneError
+from cockpit.model.memory import (
+    AttachPlan,
+    BigTensor,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    SegmentRow,
+    Segments,
+    Stacks,
+    TensorGroup,
+    ThreadStack,
+)
+from cockpit.model.run import RunDevice
+from cockpit.model.text import gib
+
+Say = Callable[[str], None]
+
+QUESTION_LIMIT_S = 10.0
+STEP_LIMIT_S = 15.0
+"""The agent itself gives up after 10 s without a step."""
+PROFILE_LIMIT_S = 120.0
+STATES = {"a": "active", "i": "inactive", "p": "pending"}
+"""The agent's short names of block states."""
+
+
+def plan(pid: int, start_ticks: int | None) -> AttachPlan:
+    """Whether and how; changes nothing."""
+    planned = attaching.plan(pid, start_ticks)
+    if planned.agent is not None:
+        return AttachPlan(
+            pid=pid,
+            start_ticks=start_ticks,
+            way="agent",
+            sentence=f"pid {pid} has an agent already.",
+        )
+    verdict = planned.verdict
+    refusal = planned.refusal
+    ticks = verdict.start_ticks if verdict is not None else start_ticks
+    if refusal is not None or verdict is None or verdict.way is None:
+        sentence = refusal or f"There is no way into pid {pid}."
+        return AttachPlan(pid=pid, start_ticks=ticks, way=None, sentence=sentence)
+    return AttachPlan(pid=pid, start_ticks=ticks, way=verdict.way, sentence=planned.confirm)
+
+
+def attach(pid: int, start_ticks: int | None, say: Say) -> tuple[RunOutcome, AgentSocket | None]:
+    """After the confirmation: in, and the first answer. Raises RefusedError, TargetGoneError."""
+    planned = attaching.plan(pid, start_ticks)
+    if planned.refusal is not None:
+        raise RefusedError(planned.refusal)
+    say(f"attaching to pid {pid}")
+    outcome = attaching.run(planned)
+    if outcome.state == "gone":
+        raise TargetGoneError(outcome.sentence)
+    if outcome.state == "refused":
+        raise RefusedError(outcome.sentence)
+    return RunOutcome(ok=outcome.state == "attached", sentence=outcome.sentence), outcome.agent
+
+
+def ask(
+    socket: AgentSocket | None, pid: int, question: Question, deep: bool
+) -> Census | Segments | Stacks:
+    """Raises CockpitError with the agent's or our own sentence."""
+    if question == "stacks":
+        return _stacks(socket, pid)
+    if socket is None:
+        raise RefusedError(f"pid {pid} has no agent: press a to attach.")
+    with Client.connect(pid, socket.path) as client:
+        if question == "census":
+            return _census(client.call("census", QUESTION_LIMIT_S, deep=deep), deep)
+        return _segments(client.call("snapshot", QUESTION_LIMIT_S, traces=False))
+
+
+def do(socket: AgentSocket | None, request: RunRequest, say: Say) -> RunOutcome:
+    """One operation at the next step of the run. Raises CockpitError with a sentence."""
+    if request.op == "detach":
+        outcome = attaching.detach(request.pid)
+        return RunOutcome(ok=outcome.state == "detached", sentence=outcome.sentence)
+    if socket is None:
+        raise RefusedError(f"pid {request.pid} has no agent: press a to attach.")
+    say("waiting for the next optimizer step")
+    limit = PROFILE_LIMIT_S if request.op == "profile" else STEP_LIMIT_S
+    with Client.connect(request.pid, socket.path) as client:
+        data = client.call(*_call(request), limit_s=limit, **_arguments(request))
+    try:
+        return _outcome(request, data)
+    except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
+        raise AgentError(f"pid {request.pid} answered what cannot be read: {error}") from error
+
+
+def _call(request: RunRequest) -> tuple[str]:
+    return (request.op,)
+
+
+def _arguments(request: RunRequest) -> dict[str, Any]:
+    if request.op == "set":
+        return {"name": request.name, "value": request.value}
+    if request.op == "history":
+        return {"action": request.name or "start"}
+    if request.op == "snapshot":
+        return {"traces": True}
+    if request.op == "profile":
+        return {"steps": request.steps or 3}
+    return {}
+
+
+# -- answers
+
+
+def _outcome(request: RunRequest, data: Mapping[str, Any]) -> RunOutcome:
+    before, after = _rows(data.get("before")), _rows(data.get("after"))
+    return RunOutcome(
+        ok=True,
+        sentence=_sentence(request, data, before, after),
+        before=before,
+        after=after,
+        undo=_undo(request, data),
+        path=data.get("path") if isinstance(data.get("path"), str) else None,
+        lines=_profile_lines(data) if request.op == "profile" else (),
+    )
+
+
+def _rows(rows: Any) -> tuple[RunDevice, ...]:
+    return tuple(device_of(row, int(row.get("index", 0))) for row in rows or ())
+
+
+def _sentence(
+    request: RunRequest,
+    data: Mapping[str, Any],
+    before: tuple[RunDevice, ...],
+    after: tuple[RunDevice, ...],
+) -> str:
+    at = f"{request.op} at step {data.get('step', 0):,}".replace(",", " ")
+    took = f"step took {float(data.get('step_took_more_ms') or 0):.0f} ms more."
+    if request.op == "empty_cache":
+        was, now = _reserved(before), _reserved(after)
+        return f"{at}: reserved {gib(was)} → {gib(now)} GiB ({gib(was - now)} GiB returned), {took}"
+    if request.op == "gc":
+        return f"{at}: {int(data.get('collected') or 0)} objects collected, {took}"
+    if request.op == "set":
+        return f"{request.name} is now {data.get('value', request.value)} (was {data.get('old')})."
+    if request.op == "history":
+        if data.get("recording"):
+            entries = int(data.get("max_entries") or 0)
+            return f"Recording allocations (python stacks, last {entries} events, about 2 µs each)."
+        return "Allocations are not recorded any more."
+    if request.op == "snapshot":
+        return f"Snapshot written to {data.get('path')}."
+    return f"Profile of {request.steps or 3} steps taken."
+
+
+def _reserved(rows: tuple[RunDevice, ...]) -> int:
+    return sum(row.reserved_bytes or 0 for row in rows)
+
+
+def _undo(request: RunRequest, data: Mapping[str, Any]) -> RunRequest | None:
+    if request.op == "set" and data.get("old") is not None:
+        return msgspec.structs.replace(request, value=data["old"])
+    if request.op == "history" and data.get("recording"):
+        return msgspec.structs.replace(request, name="stop")
+    return None
+
+
+def _profile_lines(data: Mapping[str, Any]) -> tuple[str, ...]:
+    flat = [(k, v) for k, v in data.items() if isinstance(v, int | float | str)]
+    lines = [f"{name}: {value}" for name, value in flat]
+    for kernel in data.get("kernels") or data.get("top_kernels") or ():
+        if isinstance(kernel, dict):
+            lines.append("  ".join(str(value) for value in kernel.values()))
+    return tuple(lines)
+
+
+def _census(data: Mapping[str, Any], deep: bool) -> Census:
+    try:
+        return Census(
+            groups=msgspec.convert(data.get("tensors") or (), tuple[TensorGroup, ...]),
+            biggest=msgspec.convert(data.get("biggest") or (), tuple[BigTensor, ...]),
+            deep=deep,
+            complete=not data.get("truncated") and not data.get("left_out"),
+        )
+    except msgspec.ValidationError as error:
+        raise CockpitError(f"The census cannot be read: {error}") from error
+
+
+def _segments(data: Mapping[str, Any]) -> Segments:
+    try:
+        rows = tuple(_segment(row) for row in data.get("segments") or ())
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
+        raise CockpitError(f"The segment map cannot be read: {error}") from error
+    return Segments(segments=rows, left_out=int(data.get("segments_left_out") or 0))
+
+
+def _segment(row: Mapping[str, Any]) -> SegmentRow:
+    private = bool(row.get("private"))
+    return msgspec.convert(
+        {
+            "device": row["device"],
+            "address": row["address"],
+            "bytes": row["bytes"],
+            "allocated_bytes": row["allocated_bytes"],
+            "active_bytes": row["active_bytes"],
+            "stream": row.get("stream"),
+            "pool": "private" if private else row.get("kind"),
+            "expandable": bool(row.get("expandable")),
+            "runs": [(STATES.get(state, "pending"), size) for state, size in row["runs"]],
+        },
+        SegmentRow,
+    )
+
+
+def _stacks(socket: AgentSocket | None, pid: int) -> Stacks:
+    """By the agent; from outside where it does not answer: then something holds the GIL."""
+    why = None
+    if socket is not None:
+        try:
+            with Client.connect(pid, socket.path) as client:
+                return Stacks(threads=_threads(client.call("stacks")), read_by="agent")
+        except AgentError:
+            why = (
+                f"pid {pid} does not answer: something holds the GIL. "
+                "Stacks below were read from outside."
+            )
+    dump = stacks.dump(pid)
+    if dump.failure is not None:
+        raise CockpitError(dump.failure)
+    main = dump.main
+    return Stacks(
+        threads=tuple(
+            ThreadStack(
+                name=thread.thread_name or str(thread.thread_id),
+                is_training=thread is main,
+                frames=tuple(frame.place for frame in thread.frames),
+            )
+            for thread in dump.threads
+        ),
+        read_by="py-spy",
+        sentence=why,
+    )
+
+
+def _threads(data: Mapping[str, Any]) -> tuple[ThreadStack, ...]:
+    return tuple(
+        ThreadStack(
+            name=str(thread.get("name")),
+            is_training=bool(thread.get("training")),
+            frames=tuple(f"{file}:{line} {function}" for file, line, function in thread["frames"]),
+        )
+        for thread in data.get("threads") or ()
+    )

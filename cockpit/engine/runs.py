@@ -1,0 +1,186 @@
+"""Attached runs: who has an agent, what it says each second, and what is asked of it.
+
+A thread listens to each agent; nobody waits for one that does not answer. The words of an agent
+are data from outside: numbers are checked by the structs, texts are cleaned where they are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from cockpit.attach.client import AgentError, Client
+from cockpit.attach.discover import AgentSocket, find_all
+from cockpit.model.gpu import Gpu
+from cockpit.model.process import Process
+from cockpit.model.run import Run, RunDevice
+
+STREAM_HZ = 1.0
+LOOK_EVERY_S = 2.0
+SILENT_AFTER_S = 2.5
+"""Without a sample for so long a run is shown as not answering."""
+ENDED_KEPT_S = 600.0
+"""An ended run stays in the list for so long: its last numbers are what one looks for."""
+
+
+@dataclass
+class _Attached:
+    """One run with an agent. Written by its listener, read by the sampler's thread."""
+
+    socket: AgentSocket
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    heard_at: float = 0.0
+    """Monotonic; 0: nothing heard yet."""
+    left_at: float | None = None
+    """Monotonic: when the agent's end was seen."""
+    client: Client | None = None
+
+
+class Runs:
+    """All attached runs of this machine."""
+
+    def __init__(self) -> None:
+        self._attached: dict[int, _Attached] = {}
+        self._candidates: tuple[int, ...] = ()
+        self._look = threading.Event()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to look for agents in the background."""
+        threading.Thread(target=self._keep_looking, name="runs", daemon=True).start()
+
+    def read(self, processes: Sequence[Process], gpus: Sequence[Gpu]) -> tuple[Run, ...]:
+        """One tick: what the agents said last, joined with what the driver sees."""
+        self._candidates = tuple(one.pid for one in processes if one.visible)
+        self._look.set()
+        with self._lock:
+            known = dict(self._attached)
+        rows = {one.pid: one for one in processes}
+        return tuple(_run(pid, one, rows.get(pid), gpus) for pid, one in sorted(known.items()))
+
+    def note(self, socket: AgentSocket) -> None:
+        """An agent that was just attached: no need to wait for the next look."""
+        self._listen_to(socket)
+
+    def forget(self, pid: int) -> None:
+        """After a detach."""
+        with self._lock:
+            gone = self._attached.pop(pid, None)
+        if gone is not None and gone.client is not None:
+            gone.client.close()
+
+    def socket(self, pid: int) -> AgentSocket | None:
+        """Where the agent of a process listens; None: it has none that we know."""
+        with self._lock:
+            one = self._attached.get(pid)
+        return None if one is None or one.left_at is not None else one.socket
+
+    # -- in the background
+
+    def _keep_looking(self) -> None:
+        while True:
+            self._look.wait()
+            self._look.clear()
+            for socket in find_all(self._candidates):
+                self._listen_to(socket)
+            self._drop_old()
+            time.sleep(LOOK_EVERY_S)
+
+    def _listen_to(self, socket: AgentSocket) -> None:
+        with self._lock:
+            one = self._attached.get(socket.pid)
+            if one is not None and one.left_at is None:
+                return
+            one = self._attached[socket.pid] = _Attached(socket)
+        threading.Thread(
+            target=self._listen, args=(one,), name=f"run-{socket.pid}", daemon=True
+        ).start()
+
+    def _listen(self, one: _Attached) -> None:
+        """Until the agent goes away; a silence is waited out."""
+        while one.left_at is None:
+            try:
+                with Client.connect(one.socket.pid, one.socket.path) as client:
+                    one.client = client
+                    one.hello = client.call("hello")
+                    for stats in client.stream(STREAM_HZ):
+                        one.stats, one.heard_at = stats, time.monotonic()
+            except AgentError:
+                if not os.path.exists(one.socket.path):
+                    one.left_at = time.monotonic()
+                time.sleep(1 / STREAM_HZ)
+
+    def _drop_old(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for pid, one in list(self._attached.items()):
+                if one.left_at is not None and now - one.left_at > ENDED_KEPT_S:
+                    del self._attached[pid]
+
+
+def _run(pid: int, one: _Attached, process: Process | None, gpus: Iterable[Gpu]) -> Run:
+    hello, stats = one.hello, one.stats
+    facts = {
+        "name": process.name if process is not None else None,
+        "attached_by": hello.get("attached_by"),
+        "torch_version": hello.get("torch_version"),
+        "python_version": hello.get("python_version"),
+        "step": stats.get("step"),
+        "step_age_s": stats.get("step_age_s"),
+        "steps_per_s": stats.get("steps_per_s"),
+        "cuda_initialized": stats.get("cuda_initialized", hello.get("cuda_initialized")),
+    }
+    try:
+        run = msgspec.convert({"pid": pid, **facts}, Run)
+        devices = _devices(stats, process, list(gpus))
+    except msgspec.ValidationError:
+        return Run(pid=pid, state="no_answer", gaps={"devices": "bad_reply"})
+    state = _state(one, process)
+    gaps = {} if state == "running" else {"devices": "timeout"}
+    return replace(run, state=state, devices=devices, gaps=gaps)
+
+
+def _state(one: _Attached, process: Process | None) -> Any:
+    if one.left_at is not None:
+        return "ended"
+    if process is not None and process.state in ("T", "t"):
+        return "stopped"
+    return "running" if time.monotonic() - one.heard_at < SILENT_AFTER_S else "no_answer"
+
+
+def _devices(
+    stats: Mapping[str, Any], process: Process | None, gpus: Sequence[Gpu]
+) -> tuple[RunDevice, ...]:
+    """The agent's rows with NVML's numbers of the GPUs. Raises ValidationError."""
+    return tuple(
+        device_of(row, _gpu_index(row, gpus), process)
+        for row in stats.get("devices") or ()
+        if isinstance(row, dict)
+    )
+
+
+def device_of(row: Mapping[str, Any], gpu: int, process: Process | None = None) -> RunDevice:
+    """One device row of the agent as a RunDevice. Raises ValidationError."""
+    known = {name: row[name] for name in RunDevice.__struct_fields__ if name in row}
+    seen = [use.vram_bytes for use in process.devices if use.gpu == gpu] if process else []
+    return msgspec.convert(
+        {**known, "gpu": gpu, "driver_seen_bytes": seen[0] if seen else None}, RunDevice
+    )
+
+
+def _gpu_index(row: Mapping[str, Any], gpus: Sequence[Gpu]) -> int:
+    """torch counts from CUDA_VISIBLE_DEVICES, NVML from the bus: the UUID joins them."""
+    uuid = str(row.get("uuid") or "").removeprefix("GPU-")
+    for gpu in gpus:
+        if uuid and gpu.uuid is not None and gpu.uuid.removeprefix("GPU-") == uuid:
+            return gpu.index
+    index = row.get("index")
+    return index if isinstance(index, int) else 0
