@@ -1,4 +1,4 @@
-"""What is asked of a run and done in it: the agent's answers as the model's structs and sentences."""
+"""What is asked of a run and done in it: the agent's answers as structs and sentences."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class Server:
                 self._send(reply)
             except CockpitError as error:
                 self._send(Reply(id=id_, error=clean(str(error)), exit_code=error.exit_code))
-            except Exception as error:  # noqa: BLE001 - the face must get an answer
+            except Exception as error:  # the face must get an answer
                 log.exception("request %s failed", id_)
                 words = clean(f"The engine failed at this: {error!r}")
                 self._send(Reply(id=id_, error=words, exit_code=1))

@@ -75,10 +75,6 @@ class History:
         """The newest sample."""
         return self.sample(gpu, metric, self.count - 1)
 
-    def sweep_position(self, cells: int, per_cell: int = 1) -> int:
-        """The cell of the newest full group of ``per_cell`` samples in a trace of ``cells``."""
-        return (self.count // per_cell - 1) % cells
-
     def _append_gpu(self, gpu: Gpu, slot: int) -> None:
         if gpu.state != "ok":  # an old value must not become a new sample
             return

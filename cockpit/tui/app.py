@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import ClassVar
 
@@ -19,8 +19,9 @@ from textual.screen import Screen
 from cockpit.commands.ask import remove_log
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import Hello, Tick
-from cockpit.errors import CockpitError
+from cockpit.errors import CockpitError, UsageError
 from cockpit.model.history import History
+from cockpit.model.text import clean
 from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
@@ -32,6 +33,8 @@ from cockpit.tui.view import View
 from cockpit.tui.wire import WireDiff
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+SILENCE_CHECK_S = 2.0
+SILENT_AFTER_S = 3.0
 DIGITS_WITHIN_S = 0.5
 """Two digits typed within this time are one GPU number."""
 
@@ -52,12 +55,27 @@ class CockpitApp(WireDiff[int]):
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit", id="app.quit", tooltip="Leave; nothing else stops"),
-        Binding("question_mark,f1", "help", "help", id="app.help", key_display="?"),
+        Binding("question_mark", "help", "help", id="app.help", key_display="?"),
+        Binding("f1", "help", "help", id="app.help_f1", show=False),
         Binding(
             "p", "pause", "pause", id="app.pause", tooltip="Hold the picture, not the sampling"
         ),
-        Binding("plus", "interval(1)", "slower", id="app.slower", show=False),
-        Binding("minus", "interval(-1)", "faster", id="app.faster", show=False),
+        Binding(
+            "plus",
+            "interval(1)",
+            "interval +",
+            id="app.slower",
+            show=False,
+            tooltip="Longer interval; in a replay: faster",
+        ),
+        Binding(
+            "minus",
+            "interval(-1)",
+            "interval -",
+            id="app.faster",
+            show=False,
+            tooltip="Shorter interval; in a replay: slower",
+        ),
         Binding("l", "events", "events", id="app.events", tooltip="Everything that happened"),
         Binding("n", "topology", "links", id="app.topology", tooltip="NVLink, PCIe and P2P"),
         Binding("ctrl+c", "leave", "quit", id="app.interrupt", show=False, priority=True),
@@ -81,6 +99,8 @@ class CockpitApp(WireDiff[int]):
         self._newest: Tick | None = None
         self._hello: Hello | None = None
         self._trouble: str | None = None
+        self._silent: str | None = None
+        self._heard_at: float | None = None
         self._interval_s = settings.interval_s
         self._paused = False
         self._tree = False
@@ -89,8 +109,16 @@ class CockpitApp(WireDiff[int]):
         self.failure: CockpitError | None = None
         """Why the app ended by itself."""
         theme.register(self)
-        self.theme = theme.pick(settings.theme, settings.color, os.environ)
+        self.theme = self._chosen_theme()
+        check_keys(settings.keys)
         self.set_keymap(settings.keys)
+
+    def _chosen_theme(self) -> str:
+        name = theme.pick(self.settings.theme, self.settings.color, os.environ)
+        if name not in self.available_themes:
+            known = ", ".join(sorted(self.available_themes))
+            raise UsageError(f"There is no theme `{clean(name)}`; there are: {known}.")
+        return name
 
     @property
     def session(self) -> Session:
@@ -106,11 +134,21 @@ class CockpitApp(WireDiff[int]):
     def on_mount(self) -> None:
         """Begin to listen; the first tick has mostly come while textual was imported."""
         self._session.open()
+        self.set_interval(SILENCE_CHECK_S, self._watch_silence)
         self.push_screen(OverviewScreen(self.settings))
 
     def on_unmount(self) -> None:
         """The engine is let go before the terminal is given back."""
         self._session.close()
+
+    def _watch_silence(self) -> None:
+        """An engine that lives but says nothing: what stands on the screen is old, and says so."""
+        if self._heard_at is None or self._trouble is not None:
+            return
+        silent_s = monotonic() - self._heard_at
+        if silent_s > max(SILENT_AFTER_S, 2.5 * self._interval_s) and not self._paused:
+            self._silent = f"The engine has not answered for {silent_s:.0f} s: all values are old."
+            self._show_newest()
 
     # -- from the session
 
@@ -118,7 +156,8 @@ class CockpitApp(WireDiff[int]):
         self._hello = hello
 
     def _on_tick(self, tick: Tick) -> None:
-        self._trouble = None
+        self._trouble = self._silent = None
+        self._heard_at = monotonic()
         self._newest = tick
         self._history.append(tick.snapshot)
         self.post_message(TickArrived())
@@ -155,7 +194,7 @@ class CockpitApp(WireDiff[int]):
             paused=self._paused,
             readonly=hello.readonly,
             recording=self.settings.record is not None,
-            trouble=self._trouble,
+            trouble=self._trouble or self._silent,
         )
         self.show_view()
 
@@ -184,7 +223,7 @@ class CockpitApp(WireDiff[int]):
     def action_interval(self, step: int) -> None:
         """A longer or shorter interval; for a replay, its speed."""
         if self.view is not None and self.view.playback is not None:
-            self._session.play(speed=self.view.playback.speed * (0.5 if step > 0 else 2.0))
+            self._session.play(speed=self.view.playback.speed * (2.0 if step > 0 else 0.5))
             return
         near = min(INTERVALS_S, key=lambda one: abs(one - self._interval_s))
         index = min(max(INTERVALS_S.index(near) + step, 0), len(INTERVALS_S) - 1)
@@ -245,7 +284,7 @@ class CockpitApp(WireDiff[int]):
         """The palette: every key that works here by its name, and the themes."""
         for binding in screen.active_bindings.values():
             one = binding.binding
-            if one.description and one.id and binding.enabled:
+            if one.description and one.id and binding.enabled and (one.show or one.tooltip):
                 title = one.tooltip or one.description
 
                 def run(action: str = one.action, node: object = binding.node) -> object:
@@ -263,11 +302,26 @@ def wants_ascii(settings: Settings) -> bool:
     return encoding != "utf8"
 
 
+def check_keys(keys: Mapping[str, str]) -> None:
+    """Raises UsageError for an id that no binding has: else the user's key would do nothing."""
+    if not keys:
+        return
+    from cockpit.tui import bindings
+
+    unknown = [name for name in keys if name not in bindings.ids()]
+    if unknown:
+        known = ", ".join(sorted(bindings.ids()))
+        raise UsageError(f"There is no key named `{clean(unknown[0])}`; there are: {known}.")
+
+
 def run(settings: Settings, link: Link) -> int:
     """Opens the cockpit on this terminal; returns the exit status."""
-    app = CockpitApp(settings, link)
-    status = app.run(mouse=settings.mouse)
-    remove_log(link)
+    try:
+        app = CockpitApp(settings, link)
+        app.run(mouse=settings.mouse)
+    finally:
+        link.close()
+        remove_log(link)
     if app.failure is not None:
         raise app.failure
-    return status or 0
+    return app.return_code or 0

@@ -86,8 +86,3 @@ def test_a_replay_that_is_moved_back_starts_anew():
     history = filled(30)
     history.append(a_snapshot(3, Gpu(index=0, utilization_pct=7.0)))
     assert history.values(0, "util", 10) == [7.0]
-
-
-def test_the_sweep_stands_where_the_newest_full_group_is():
-    assert filled(9).sweep_position(8) == 0
-    assert filled(5).sweep_position(8, per_cell=2) == 1

@@ -37,7 +37,7 @@ class SilentLink:
     def send(self, message: Message) -> None:
         self.sent.append(message)
 
-    def close(self) -> None:
+    def close(self, wait_s: float = 0.0, *, may_kill: bool = True) -> None:
         for end in self._ends:
             os.close(end)
 

@@ -267,3 +267,77 @@ async def test_a_refused_plan_cannot_be_confirmed():
         await play.pilot.press("enter", "y")
         assert "PID 1" in play.text
         assert not runs(play)
+
+
+async def test_another_signal_makes_the_shown_plan_worthless_until_the_new_one_is_there():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("right", "enter", "enter")
+        assert not runs(play)
+        answer_plan(play, id="plan-2")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("enter")
+        assert [one.plan for one in runs(play)] == ["plan-2"]
+
+
+async def test_a_plan_longer_than_the_dialog_runs_only_after_its_end_was_seen():
+    async with stage("stray", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        many = tuple(
+            PlannedTarget(
+                pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30
+            )
+            for n in range(30)
+        )
+        answer_plan(play, targets=many)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.pause(0.1)
+        assert "see the rest first" in play.text
+        await play.pilot.press("enter")
+        assert not runs(play)
+        for _ in range(6):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause(0.1)
+        assert "You lose" in play.text
+        await play.pilot.press("enter")
+        assert len(runs(play)) == 1
+
+
+async def test_the_alert_names_the_kill_key_only_on_the_row_that_it_means():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        assert "w: go there" in play.text
+        assert "x: kill it" not in play.text
+        await play.pilot.press("w")
+        await play.tick()
+        assert "x: kill it" in play.text
+        assert play.app.screen._under_cursor().stray is not None
+
+
+async def test_an_engine_that_falls_silent_is_told_and_its_values_are_called_old():
+    async with stage("busy") as play:
+        await play.tick(2)
+        play.app._heard_at -= 60
+        play.app._watch_silence()
+        await play.pilot.pause()
+        assert "has not answered" in play.text
+        await play.tick()
+        assert "has not answered" not in play.text
+
+
+async def test_an_unknown_theme_or_key_is_a_sentence_not_a_traceback():
+    from cockpit.errors import UsageError
+
+    with pytest.raises(UsageError, match="cockpit-dark"):
+        async with stage("busy", theme="nosuch"):
+            pass
+    with pytest.raises(UsageError, match="kill"):
+        async with stage("busy", keys={"nosuch": "x"}):
+            pass

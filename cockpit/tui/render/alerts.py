@@ -13,7 +13,7 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.ledger import Ledger
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import GIB, gib, plural
+from cockpit.model.text import GIB, gib
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import crop, fit_line, foreign, merged, width_of
 from cockpit.tui.render.glyphs import Glyphs
@@ -46,11 +46,8 @@ class Alert(NamedTuple):
     pid: int | None = None
 
 
-def alerts(snapshot: Snapshot, kill_key: str | None = "x") -> list[Alert]:
-    """Everything that is wrong, worst first; of one severity in the order of the list below.
-
-    ``kill_key`` None: no action is offered.
-    """
+def alerts(snapshot: Snapshot) -> list[Alert]:
+    """Everything that is wrong, worst first; of one severity in the order of the list below."""
     found: list[Alert] = []
     found += _driver(snapshot)
     found += _lost(snapshot)
@@ -59,20 +56,24 @@ def alerts(snapshot: Snapshot, kill_key: str | None = "x") -> list[Alert]:
     found += _grouped(snapshot.gpus, _is_braked, "error", "slowed by the power brake")
     found += _grouped(snapshot.gpus, _is_heated, "error", "slowed by heat")
     found += _stale(snapshot.gpus)
-    found += _strays(snapshot.processes, kill_key)
+    found += _strays(snapshot.processes)
     found += _grouped(snapshot.gpus, _wants_remap, "warning", "has memory rows to remap: reset it")
     found += _unaccounted(snapshot.ledger)
     found += _grouped(snapshot.gpus, _is_full, "info", "nearly full: more than 97 % of its memory")
     return sorted(found, key=lambda alert: _RANKS[alert.severity])
 
 
-def alert_line(found: Sequence[Alert], width: int, glyphs: Glyphs) -> Line:
-    """As many alerts as fit in one line; the number of the others stands at its end."""
+def alert_line(found: Sequence[Alert], width: int, glyphs: Glyphs, hint: str = "") -> Line:
+    """As many alerts as fit in one line; the number of the others stands at its end.
+
+    ``hint`` is what a key does about the first one; it is never cropped away.
+    """
     if not found:
         return glyphs.finish(fit_line(((" all quiet", "dim"),), width))
-    shown = _fitting(found, width - 3)
+    shown = _fitting(found, width - 3 - width_of(hint))
     hidden = len(found) - len(shown)
     more = f" (+{hidden})" if hidden else ""
+    more = f"  {hint}{more}" if hint else more
     room = width - 3 - len(more)
     sign = " · " if found[0].severity == "info" else " ! "
     spans: list[tuple[str, Role]] = [(sign, _ROLES[found[0].severity])]
@@ -175,14 +176,13 @@ def _stale(gpus: Sequence[Gpu]) -> Iterable[Alert]:
         yield Alert("warning", words, late[0].index)
 
 
-def _strays(processes: Sequence[Process], kill_key: str | None) -> Iterable[Alert]:
+def _strays(processes: Sequence[Process]) -> Iterable[Alert]:
     """Where they hold most first."""
     strays = [process for process in processes if process.stray is not None]
     for process in sorted(strays, key=lambda p: -(p.vram_bytes or 0)):
         where = _gpus([use.gpu for use in process.devices]) if process.devices else "Memory"
         held = "memory" if process.vram_bytes is None else f"{gib(process.vram_bytes)} GiB"
         words = f"{where}: {held} held by a stray (pid {process.pid})"
-        words += f": {kill_key} kills it" if kill_key else ""
         gpu = process.devices[0].gpu if process.devices else None
         yield Alert("warning", words, gpu, process.pid)
 
@@ -204,14 +204,3 @@ def _unaccounted(ledgers: Sequence[Ledger]) -> Iterable[Alert]:
 def _gpus(numbers: Sequence[int]) -> str:
     """``GPU 3``, ``GPUs 0-3``."""
     return f"{'GPU' if len(set(numbers)) == 1 else 'GPUs'} {ranges(numbers)}"
-
-
-def alert_lines(found: Sequence[Alert], width: int, glyphs: Glyphs, most: int) -> list[Line]:
-    """One alert a line, for screens with room; the last line counts what does not fit."""
-    if not found:
-        return [alert_line(found, width, glyphs)]
-    if len(found) <= most:
-        return [alert_line([alert], width, glyphs) for alert in found]
-    lines = [alert_line([alert], width, glyphs) for alert in found[: most - 1]]
-    rest = f" {plural(len(found) - most + 1, 'more alert')}"
-    return [*lines, glyphs.finish(fit_line(((rest, "dim"),), width))]

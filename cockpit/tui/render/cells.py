@@ -99,11 +99,6 @@ def pad_line(line: Line, width: int, align: Align = "left") -> Line:
     return merged((blank, *line) if align == "right" else (*line, blank))
 
 
-def restyled(line: Line, role: Role, instead_of: frozenset[Role] = frozenset({""})) -> Line:
-    """The line with another role where it had one of ``instead_of``."""
-    return merged((text, role if was in instead_of else was) for text, was in line)
-
-
 def toned_down(line: Line, keep: frozenset[Role] = frozenset({"warn", "error"})) -> Line:
     """The whole line dim, except where it warns."""
     return merged((text, role if role in keep else "dim") for text, role in line)

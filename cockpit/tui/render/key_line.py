@@ -23,3 +23,17 @@ def key_line(hints: Iterable[Hint], width: int, glyphs: Glyphs) -> Line:
         spans += [(" ", ""), (foreign(key), "accent"), (" ", ""), (foreign(word), "dim"), (" ", "")]
         left -= needed
     return glyphs.finish(merged(spans))
+
+
+def key_lines(hints: Iterable[Hint], width: int, glyphs: Glyphs) -> list[Line]:
+    """All hints, on as many lines as they need: for dialogs, where none may be missing."""
+    lines: list[list[Hint]] = [[]]
+    used = 0
+    for key, word in hints:
+        needed = width_of(key) + width_of(word) + 3
+        if lines[-1] and used + needed > width:
+            lines.append([])
+            used = 0
+        lines[-1].append((key, word))
+        used += needed
+    return [key_line(line, width, glyphs) for line in lines]

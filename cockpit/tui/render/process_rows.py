@@ -32,6 +32,8 @@ class ProcessTable:
     """Identities."""
     attached: frozenset[int] = frozenset()
     """Pids of attached runs."""
+    stale: frozenset[int] = frozenset()
+    """GPUs whose values are old, and with them those of processes that are on no other GPU."""
     wide: bool = False
 
 
@@ -42,11 +44,20 @@ def process_table(
     tagged: Iterable[Hashable] = (),
     attached: Iterable[int] = (),
     processes: Iterable[Process] = (),
+    stale: Iterable[int] = (),
 ) -> ProcessTable:
     """Lay out the columns. ``processes`` decide which optional columns are worth their cells."""
     columns = process_columns(width, list(processes))
     table = lay_out(columns, width)
-    return ProcessTable(table, glyphs, now_s, frozenset(tagged), frozenset(attached), width >= WIDE)
+    return ProcessTable(
+        table=table,
+        glyphs=glyphs,
+        now_s=now_s,
+        tagged=frozenset(tagged),
+        attached=frozenset(attached),
+        stale=frozenset(stale),
+        wide=width >= WIDE,
+    )
 
 
 def process_header(table: ProcessTable, sort: Sort | None = None) -> Line:
@@ -80,9 +91,16 @@ def _process_line(table: ProcessTable, process: Process, branch: str) -> Line:
     line = table.table.row(seen)
     if tagged:
         line = merged((text, "tag") for text, _ in line)
-    elif not process.visible or (is_idle(process) and process.stray is None):
+    elif _is_secondary(table, process):
         line = toned_down(line)
     return table.glyphs.finish(line)
+
+
+def _is_secondary(table: ProcessTable, process: Process) -> bool:
+    """Old, idle, or not ours to see: dim."""
+    if process.devices and all(use.gpu in table.stale for use in process.devices):
+        return True
+    return not process.visible or (is_idle(process) and process.stray is None)
 
 
 def _tree_row(table: ProcessTable, entry: Entry) -> LateRow:

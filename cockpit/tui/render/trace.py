@@ -84,8 +84,9 @@ def spark(
     """One line of exactly ``cells`` cells. All zero: a still line, which costs no bytes."""
     values = sweep(history, gpu, metric, cells, per_cell)
     if all(v is None or v <= limits[0] + 0.5 for v in values):
-        known = any(v is not None for v in values)
-        return (glyphs.spark[0] * cells if known else " " * cells), "dim"
+        if history.count >= cells * per_cell and any(v is not None for v in values):
+            return glyphs.spark[0] * cells, "dim"
+        return "".join(" " if v is None else glyphs.spark[0] for v in values), "dim"
     return "".join(_level(v, limits, glyphs.spark) for v in values), "bar"
 
 

@@ -20,7 +20,7 @@ from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.key_line import Hint, key_line
+from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
 from cockpit.tui.widgets.line_view import FixedLines
 
@@ -44,6 +44,10 @@ class KillDialog(ModalScreen[bool]):
         Binding("right,l", "signal(1)", "signal", id="kill.next_signal"),
         Binding("j", "job", "whole job", id="kill.job"),
         Binding("k", "escalate", "SIGKILL", id="kill.escalate"),
+        Binding("up", "scroll(-1)", "up", id="kill.up"),
+        Binding("down", "scroll(1)", "down", id="kill.down"),
+        Binding("pageup", "scroll(-8)", "up", id="kill.page_up"),
+        Binding("pagedown", "scroll(8)", "down", id="kill.page_down"),
     ]
 
     def __init__(self, targets: tuple[Target, ...]) -> None:
@@ -55,16 +59,19 @@ class KillDialog(ModalScreen[bool]):
         self._error: str | None = None
         self._busy = False
         self._signalled = False
+        self._end_seen = False
 
     def compose(self) -> ComposeResult:
         """Lines, and a field for what has to be typed."""
         with Vertical(classes="dialog"):
             yield FixedLines(id="plan")
             yield Input(id="typed", select_on_focus=False)
+            yield FixedLines(id="keys")
 
     def on_mount(self) -> None:
         """Ask for the plan at once."""
         self._typed.display = False
+        self._show()
         self._ask_plan()
 
     @property
@@ -102,10 +109,36 @@ class KillDialog(ModalScreen[bool]):
         if self._is_done:
             self.action_leave()
         elif self._plan is not None and not self._busy and self._can_run(self._plan):
-            if self._plan.typed is None:
+            if not self._seen_whole:
+                self._scroll_on()  # nobody signals what was below the edge
+            elif self._plan.typed is None:
                 self._run(self._plan, None)
             else:
                 self._typed.focus()
+
+    def action_scroll(self, lines: int) -> None:
+        """A long plan or result."""
+        body = self._body_view
+        (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
+        for _ in range(abs(lines) - 1):
+            (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
+        self._show_keys()
+
+    def _scroll_on(self) -> None:
+        self._body_view.action_page_down()
+        self._show_keys()
+
+    @property
+    def _body_view(self) -> FixedLines:
+        return self.query_one("#plan", FixedLines)
+
+    @property
+    def _seen_whole(self) -> bool:
+        """The end of the plan has been on screen."""
+        body = self._body_view
+        if body.top + body.body_height >= len(body.rows):
+            self._end_seen = True
+        return self._end_seen
 
     def action_escalate(self) -> None:
         """Plan SIGKILL for those that ignored the signal; it asks for the typed pid."""
@@ -121,6 +154,7 @@ class KillDialog(ModalScreen[bool]):
             signal="KILL",
         )
         self._results, self._progress = (), []
+        self._forget_plan()
         self._ask_plan()
 
     @on(Input.Submitted, "#typed")
@@ -128,7 +162,9 @@ class KillDialog(ModalScreen[bool]):
         """The pid was typed: run, or say that it is another one."""
         if self._plan is None or self._busy:
             return
-        if event.value.strip() == self._plan.typed:
+        if not self._seen_whole:
+            self._scroll_on()
+        elif event.value.strip() == self._plan.typed:
             self._run(self._plan, event.value.strip())
         else:
             self._typed.value = ""
@@ -142,14 +178,24 @@ class KillDialog(ModalScreen[bool]):
             signal=signal or self._request.signal,
             job=self._request.job if job is None else job,
         )
+        self._forget_plan()
         self._ask_plan()
+
+    def _forget_plan(self) -> None:
+        """What was planned is not what is asked for any more: nothing can be confirmed now."""
+        self._plan, self._end_seen = None, False
+        self._show()
 
     @work(exclusive=True, group="plan", exit_on_error=False)
     async def _ask_plan(self) -> None:
+        asked = self._request
         try:
-            self._plan = await self._cockpit.session.kill_plan(self._request)
+            plan = await self._cockpit.session.kill_plan(asked)
         except CockpitError as error:
             self._error = str(error)
+        else:
+            if asked is self._request:
+                self._plan, self._end_seen = plan, False
         self._show()
 
     @work(exclusive=True, group="run", exit_on_error=False)
@@ -185,18 +231,27 @@ class KillDialog(ModalScreen[bool]):
         elif not open_field and self._typed.display:
             self._typed.display = False
             self.set_focus(None)
-        self.query_one("#plan", FixedLines).show_lines(self._lines())
+        view = self._cockpit.view
+        if view is not None:
+            self._body_view.show_lines(self._body(self._width, view.glyphs))
+        self.call_after_refresh(self._show_keys)
 
     def _can_run_plan(self) -> bool:
         return self._plan is not None and self._can_run(self._plan)
 
-    def _lines(self) -> list[Line]:
+    @property
+    def _width(self) -> int:
+        return min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+
+    def _show_keys(self) -> None:
         view = self._cockpit.view
-        if view is None:
-            return []
-        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
-        lines = self._body(width, view.glyphs)
-        return [*lines, (), key_line(self._hints(), width, view.glyphs)]
+        if view is not None and self.is_attached:
+            lines = key_lines(self._hints(), self._width, view.glyphs)
+            self.query_one("#keys", FixedLines).show_lines([(), *lines])
+
+    def on_resize(self) -> None:
+        """Another width is another text."""
+        self.call_after_refresh(self._show)
 
     def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
         if self._error is not None:
@@ -218,7 +273,10 @@ class KillDialog(ModalScreen[bool]):
             return [("enter", "close"), *([("k", "send SIGKILL")] if offer else [])]
         hints: list[Hint] = [("esc", "leave it alone")]
         if self._can_run_plan():
-            hints.insert(0, ("enter", f"send SIG{self._request.signal}"))
+            enter = f"send SIG{self._request.signal}" if self._seen_whole else "see the rest first"
+            hints.insert(0, ("enter", enter))
             hints.append(("← →", "another signal"))
+        if not self._seen_whole:
+            hints.append(("↑ ↓", "scroll"))
         job = "only these" if self._request.job else "the whole job"
         return [*hints, ("j", job)]

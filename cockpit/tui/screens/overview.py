@@ -18,7 +18,7 @@ from cockpit.model.process import Process
 from cockpit.settings import Settings
 from cockpit.tui.filter import Filter, parse
 from cockpit.tui.line import Line, Row
-from cockpit.tui.messages import FilterClosed, FilterTyped, RowChosen
+from cockpit.tui.messages import FilterClosed, FilterTyped, RowChosen, RowHighlighted
 from cockpit.tui.render.alerts import Alert, alert_line, alerts
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_strip, newest_events
@@ -55,6 +55,7 @@ class OverviewScreen(Page):
         "replay.on",
         "filter",
         "kill",
+        "trouble",
         "app.quit",
         "tag",
         "sort",
@@ -83,6 +84,7 @@ class OverviewScreen(Page):
         Binding(
             "S", "reverse", "reverse", id="reverse", show=False, tooltip="Turn the order round"
         ),
+        Binding("w", "trouble", "what is wrong", id="trouble", tooltip="Go to what is wrong"),
         Binding("e", "environment", "env", id="environment", tooltip="Environment of the row"),
         Binding("v", "metric", "trace", id="metric", tooltip="What the traces show"),
         Binding("left", "seek(-10)", "-10 s", id="replay.back", tooltip="Replay: 10 s back"),
@@ -101,6 +103,7 @@ class OverviewScreen(Page):
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
         self._heights: OverviewLayout | None = None
+        self._trouble: Alert | None = None
 
     def compose(self) -> ComposeResult:
         """Eight panes, each a list of lines."""
@@ -133,12 +136,13 @@ class OverviewScreen(Page):
             need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
             self._fixed["title"].show_lines([((need[:width], "warn"),)])
             return
+        self.set_class(view.trouble is not None, "stale")
         gpus = view.snapshot.gpus
         metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
         processes = len(view.snapshot.processes)
         layout = overview(width, height, len(gpus), len(gpus) * len(metrics), processes)
         self._resize_panes(layout)
-        found = alerts(view.snapshot, self._kill_key())
+        found = alerts(view.snapshot)
         self._fixed["title"].show_lines([self._title(view, width)])
         self._fixed["host"].show_lines(
             [host_line(view.snapshot.host, width, view.glyphs, view.history)]
@@ -149,13 +153,6 @@ class OverviewScreen(Page):
         self._show_processes(view, width)
         self._show_events(view, width, layout)
         self._fixed["footer"].show_lines([self.key_line(view)])
-
-    def _kill_key(self) -> str | None:
-        """As bound now; None where no kill is offered."""
-        for one in self.active_bindings.values():
-            if one.binding.id == "kill" and one.enabled:
-                return self.app.get_key_display(one.binding)
-        return None
 
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
@@ -213,7 +210,25 @@ class OverviewScreen(Page):
             return ((f" ! {view.trouble}"[:width], "error"),)
         if self._filter.error is not None:
             return ((f" ! {self._filter.error}"[:width], "warn"),)
-        return alert_line(found, width, view.glyphs)
+        return alert_line(found, width, view.glyphs, self._hint(found))
+
+    def _hint(self, found: Sequence[Alert]) -> str:
+        """What a key does about the first alert: never a key that would do it to another row."""
+        self._trouble = found[0] if found else None
+        if not found or (found[0].pid is None and found[0].gpu is None):
+            return ""
+        process = self._under_cursor()
+        if found[0].pid is None or process is None or process.pid != found[0].pid:
+            return f"{self._key_of('trouble')}: go there"
+        key = self._key_of("kill")
+        return f"{key}: kill it" if key else ""
+
+    def _key_of(self, id_: str) -> str:
+        """As bound now; empty where the binding is off."""
+        for one in self.active_bindings.values():
+            if one.binding.id == id_ and one.enabled:
+                return self.app.get_key_display(one.binding)
+        return ""
 
     def _show_processes(self, view: View, width: int) -> None:
         every = view.snapshot.processes
@@ -225,7 +240,9 @@ class OverviewScreen(Page):
             view.glyphs,
             now_s=moment(view.snapshot.taken_at),
             tagged=self._tags,
+            attached=[run.pid for run in view.snapshot.runs if run.state != "ended"],
             processes=sorted_,
+            stale=[gpu.index for gpu in view.snapshot.gpus if gpu.state != "ok"],
         )
         self._processes.header = process_header(table, self._sort)
         self._processes.empty = self._why_empty(view)
@@ -331,6 +348,19 @@ class OverviewScreen(Page):
             self._tags.clear()
         self.redraw()
 
+    def action_trouble(self) -> None:
+        """The cursor goes to the process of the first alert; without one, its GPU opens."""
+        view, trouble = self.cockpit.view, self._trouble
+        if view is None or trouble is None:
+            return
+        found = [one for one in view.snapshot.processes if one.pid == trouble.pid]
+        if found:
+            self._processes.cursor = identity(found[0])
+            self._processes.focus()
+            self.redraw()
+        elif trouble.gpu is not None:
+            self.cockpit.open_gpu(trouble.gpu)
+
     def action_environment(self) -> None:
         """The process page, at the environment."""
         self._open_process("environment")
@@ -349,6 +379,15 @@ class OverviewScreen(Page):
         return next((one for one in view.snapshot.processes if identity(one) == key), None)
 
     # -- messages
+
+    @on(RowHighlighted, "#processes")
+    def cursor_moved(self) -> None:
+        """What a key would do depends on the row under the cursor."""
+        view = self.cockpit.view
+        if view is not None:
+            self._fixed["alerts"].show_lines(
+                [self._alerts(view, alerts(view.snapshot), self.app.size.width)]
+            )
 
     @on(RowChosen, "#processes")
     def open_process(self) -> None:

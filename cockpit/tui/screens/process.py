@@ -69,6 +69,9 @@ class ProcessScreen(SubPage):
             self._trouble = None
         except CockpitError as error:
             self._trouble = str(error)
+            if self._details is None:  # nothing more will come
+                gaps = {"environment": "gone"}
+                self._details = ProcessDetails(pid=one.pid, start_ticks=one.start_ticks, gaps=gaps)
         self.redraw()
 
     def show(self, view: View) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hand_made import a_gpu, a_ledger, a_process, a_snapshot, an_idle_gpu, ten_processes
+from hand_made import a_gpu, a_ledger, a_snapshot, an_idle_gpu, ten_processes
 from msgspec.structs import replace
 
 from cockpit.model.gpu import Driver, DriverError
 from cockpit.model.ledger import Explanation
 from cockpit.model.text import GIB
 from cockpit.tui.line import plain
-from cockpit.tui.render.alerts import alert_line, alert_lines, alerts
+from cockpit.tui.render.alerts import Alert, alert_line, alerts
 from cockpit.tui.render.glyphs import Glyphs
 
 UTF8 = Glyphs.unicode()
@@ -38,10 +38,10 @@ def test_the_worst_comes_first_and_the_rest_is_counted():
     assert "(+" in text
 
 
-def test_a_stray_says_what_it_holds_and_which_key_helps():
+def test_a_stray_says_what_it_holds():
     stray = next(process for process in ten_processes() if process.stray)
     found = alerts(quiet(processes=(stray,)))
-    assert found[0].sentence == "GPU 6: 38.4 GiB held by a stray (pid 5233): x kills it"
+    assert found[0].sentence == "GPU 6: 38.4 GiB held by a stray (pid 5233)"
     assert found[0].pid == 5233
     assert found[0].gpu == 6
 
@@ -89,8 +89,8 @@ def test_nearly_full_is_said_but_not_of_unified_memory():
     assert alerts(quiet(gpus=(replace(full, unified_memory=True),))) == []
 
 
-def test_several_lines_say_how_many_are_left():
-    found = alerts(a_snapshot(processes=tuple(a_process(n) for n in range(3)) + ten_processes()))
-    lines = [plain(line) for line in alert_lines(found, 80, UTF8, most=3)]
-    assert len(lines) == 3
-    assert lines[-1].strip().endswith("more alerts")
+def test_the_hint_is_never_cropped_away():
+    found = [Alert("warning", "a very long sentence " * 10, 0, 5)]
+    line = plain(alert_line(found, 60, UTF8, hint="x: kill it"))
+    assert line.endswith("x: kill it")
+    assert len(line) <= 60

@@ -15,7 +15,7 @@ from cockpit.model.history import History
 from cockpit.model.process import DeviceUse, Process, ProcessDetails, Relative, Stray
 from cockpit.model.text import GIB
 from cockpit.tui.line import plain
-from cockpit.tui.render.alerts import alert_line, alert_lines, alerts
+from cockpit.tui.render.alerts import alert_line, alerts
 from cockpit.tui.render.cells import crop, fit_line, line_width, pad, width_of, wrapped
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_header, event_rows, event_strip
@@ -176,7 +176,6 @@ def test_the_rest_of_the_overview(found, holders, text, width, glyphs):
     check([title_line(snapshot, state, width, glyphs)], width)
     check([host_line(host, width, glyphs, a_history(snapshot, 3))], width)
     check([alert_line(alerts(snapshot), width, glyphs)], width)
-    check(alert_lines(alerts(snapshot), width, glyphs, 3), width)
     check([event_strip(events, width, glyphs), event_header(width, glyphs)], width)
     check((row.line for row in event_rows(events, width, glyphs, 1.8e9)), width)
     check(driver_panel(driver.error, width, glyphs), width)
