@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cockpit.model.event import Event, EventKind, Severity
 from cockpit.model.gpu import Gpu
-from cockpit.model.text import duration, plural
+from cockpit.model.text import age, plural
 from cockpit.model.time import iso
 
 HOLD_TICKS = 2
@@ -149,7 +149,7 @@ def _cleared(gpu: Gpu, cause: _Cause, episode: _Episode, now_s: float, at_s: flo
     episode.told, episode.ticks = False, 0
     if is_notice:
         return []
-    sentence = f"GPU {gpu.index}: no longer {cause.words}, after {duration(seconds)}"
+    sentence = f"GPU {gpu.index}: no longer {cause.words}, after {age(seconds)}"
     return [_event(at_s, gpu.index, "throttle", "info", sentence)]
 
 

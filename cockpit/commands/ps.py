@@ -8,8 +8,8 @@ from cockpit.commands.ask import one_snapshot, require_driver
 from cockpit.commands.table import Column, layout
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command, duration, size
-from cockpit.model.time import seconds
+from cockpit.model.text import age, clean, clean_command, size
+from cockpit.model.time import moment, seconds_since
 from cockpit.settings import Settings
 
 
@@ -43,7 +43,7 @@ def as_text(snapshot: Snapshot, processes: list[Process]) -> str:
     """A table, and under it why a row is stray or cannot be seen."""
     if not processes:
         return "No process holds GPU memory here (or none that was asked for)."
-    now = seconds(snapshot.taken_at)
+    now = moment(snapshot.taken_at)
     lines = layout(_columns(now), processes)
     for one in processes:
         if one.stray is not None:
@@ -53,7 +53,7 @@ def as_text(snapshot: Snapshot, processes: list[Process]) -> str:
     return "\n".join(lines)
 
 
-def _columns(now: float) -> tuple[Column[Process], ...]:
+def _columns(now: float | None) -> tuple[Column[Process], ...]:
     return (
         Column("PID", lambda p: str(p.pid), right=True),
         Column("USER", lambda p: clean(p.user or "–")),
@@ -72,5 +72,5 @@ def _sm(process: Process) -> str:
     return f"{max(known):.0f}" if known else "–"
 
 
-def _age(process: Process, now: float) -> str:
-    return "–" if process.started_at is None else duration(now - seconds(process.started_at))
+def _age(process: Process, now: float | None) -> str:
+    return age(seconds_since(process.started_at, now))

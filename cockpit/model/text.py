@@ -62,18 +62,24 @@ def rate(bytes_per_s: float | None) -> str:
     return f"{bytes_per_s:.0f}"
 
 
-def duration(seconds: float | None) -> str:
-    """``45s``, ``12m05``, ``3h12``, ``2d04``: at most five columns; ``–`` when not known."""
+def age(seconds: float | None) -> str:
+    """``45s``, ``12m``, ``3h12``, ``2d04``: no seconds after the first minute.
+
+    A column in which every row changes each second costs more bytes than all the rest of it.
+    """
     if seconds is None:
         return "–"
-    s = max(0, int(seconds))
-    if s < 60:
-        return f"{s}s"
-    if s < 3600:
-        return f"{s // 60}m{s % 60:02d}"
-    if s < 86400:
-        return f"{s // 3600}h{s % 3600 // 60:02d}"
-    return f"{s // 86400}d{s % 86400 // 3600:02d}"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minutes:02d}"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours:02d}" if days < 1000 else f"{days}d"
 
 
 def plural(count: int, noun: str) -> str:

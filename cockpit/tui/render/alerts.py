@@ -14,6 +14,7 @@ from cockpit.model.ledger import Ledger
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import GIB, gib
+from cockpit.model.time import moment
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import crop, fit_line, foreign, merged, width_of
 from cockpit.tui.render.glyphs import Glyphs
@@ -26,7 +27,6 @@ from cockpit.tui.render.remarks import (
     full_share,
     recent_xids,
 )
-from cockpit.tui.render.times import moment
 
 _ROLES: dict[Severity, Role] = {"error": "error", "warning": "warn", "info": ""}
 _RANKS: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cockpit.model.event import Event, Severity
+from cockpit.model.text import age
+from cockpit.model.time import seconds_since
 from cockpit.tui.line import Line, Role, Row
 from cockpit.tui.render.cells import crop, fit_line, foreign, merged, pad, width_of, wrapped
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.times import age, clock, seconds_since
+from cockpit.tui.render.times import clock
 
 _ROLES: dict[Severity, Role] = {"info": "", "warning": "warn", "error": "error"}
 _SIGNS: dict[Severity, str] = {"info": " ", "warning": "!", "error": "!"}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cockpit.model.process import Process
-from cockpit.model.text import GIB, MIB
+from cockpit.model.text import GIB, MIB, age
+from cockpit.model.time import seconds_since
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import foreign, merged
 from cockpit.tui.render.columns import REST, Column
@@ -19,7 +20,6 @@ from cockpit.tui.render.process_words import (
     place_words,
     stray_words,
 )
-from cockpit.tui.render.times import age, seconds_since
 from cockpit.tui.sorting import sm_pct
 
 WIDE = 110

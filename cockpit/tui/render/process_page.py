@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from cockpit.model.process import DeviceUse, Process, ProcessDetails, Relative
-from cockpit.model.text import clean_command, plural, size
+from cockpit.model.text import age, clean_command, plural, size
+from cockpit.model.time import seconds_since
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import ends, fit_line, foreign, merged, wrapped
 from cockpit.tui.render.facts import Block, Fact, block_lines, column_width, in_columns
@@ -19,7 +20,7 @@ from cockpit.tui.render.process_words import (
     is_idle,
     stray_words,
 )
-from cockpit.tui.render.times import age, clock, seconds_since
+from cockpit.tui.render.times import clock
 
 
 def process_title(process: Process, width: int, glyphs: Glyphs) -> Line:

@@ -12,9 +12,9 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.history import History
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import gib
+from cockpit.model.time import moment
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import join, line_width
-from cockpit.tui.render.times import moment
 
 HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown"})
 POWER_BRAKE = "hw_power_brake_slowdown"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cockpit.model.time import moment
 from cockpit.tui.line import Line
 from cockpit.tui.render.event_rows import event_header, event_rows
-from cockpit.tui.render.times import moment
 from cockpit.tui.screens.base import SubPage
 from cockpit.tui.view import View, utc_offset_s
 

@@ -15,6 +15,7 @@ from textual.binding import Binding, BindingType
 from cockpit.model.action import Target
 from cockpit.model.history import Metric
 from cockpit.model.process import Process
+from cockpit.model.time import moment
 from cockpit.settings import Settings
 from cockpit.tui.filter import Filter, parse
 from cockpit.tui.line import Line, Row
@@ -27,7 +28,7 @@ from cockpit.tui.render.host_line import TitleState, host_line, replay_words, ti
 from cockpit.tui.render.layout import OverviewLayout, overview
 from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
-from cockpit.tui.render.times import clock, moment
+from cockpit.tui.render.times import clock
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
 from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered

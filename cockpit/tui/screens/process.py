@@ -10,10 +10,10 @@ from textual.binding import Binding, BindingType
 from cockpit.errors import CockpitError
 from cockpit.model.action import Target
 from cockpit.model.process import Process, ProcessDetails
+from cockpit.model.time import moment
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.process_page import environment_lines, process_page, process_title
-from cockpit.tui.render.times import moment
 from cockpit.tui.screens.base import SubPage
 from cockpit.tui.view import View, utc_offset_s
 

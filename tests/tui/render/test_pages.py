@@ -19,7 +19,8 @@ from cockpit.model.action import KillPlan, KillResult, PlannedTarget
 from cockpit.model.gpu import DriverError, MigInstance, TopologyLink
 from cockpit.model.ledger import LedgerProcess
 from cockpit.model.process import ProcessDetails, Relative
-from cockpit.model.text import GIB
+from cockpit.model.text import GIB, age
+from cockpit.model.time import moment
 from cockpit.tui.line import plain
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_rows, event_strip
@@ -31,7 +32,7 @@ from cockpit.tui.render.host_line import replay_words, short_model
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
 from cockpit.tui.render.ledger_lines import ledger_lines, rounded_to, shares_of
 from cockpit.tui.render.process_page import environment_lines, process_page
-from cockpit.tui.render.times import age, clock, moment
+from cockpit.tui.render.times import clock
 from cockpit.tui.render.topology_lines import topology_lines
 
 UTF8, ASCII = Glyphs.unicode(), Glyphs.ascii()

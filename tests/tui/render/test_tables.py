@@ -17,6 +17,7 @@ from cockpit.model.gpu import Gpu, MigInstance
 from cockpit.model.history import History
 from cockpit.model.process import DeviceUse
 from cockpit.model.text import GIB
+from cockpit.model.time import moment
 from cockpit.tui.line import LateRow, plain
 from cockpit.tui.render.cells import line_width
 from cockpit.tui.render.glyphs import Glyphs
@@ -29,7 +30,6 @@ from cockpit.tui.render.process_rows import (
     tree_rows,
 )
 from cockpit.tui.render.remarks import snapshot_remarks
-from cockpit.tui.render.times import moment
 from cockpit.tui.sorting import Sort, identity, ordered
 
 UTF8 = Glyphs.unicode()
