@@ -58,6 +58,12 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             user=arguments.user,
             stray=arguments.stray,
         )
+    if command in ("attach", "detach"):
+        from cockpit.commands import attach
+
+        if command == "detach":
+            return attach.detach(settings, arguments.pid)
+        return attach.attach(settings, arguments.pid, yes=arguments.yes)
     from cockpit.commands import kill
 
     return kill.run(
@@ -164,3 +170,9 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     kill.add_argument("--grace", type=float, default=10.0, metavar="S", help="wait for SIGTERM")
     kill.add_argument("--yes", action="store_true", help="answer yes to every question")
     kill.add_argument("--job", action="store_true", help="children and ranks of the job as well")
+
+    attach = commands.add_parser("attach", help="look inside a running PyTorch process")
+    attach.add_argument("pid", type=int)
+    attach.add_argument("--yes", action="store_true", help="answer yes to the question")
+    detach = commands.add_parser("detach", help="leave it, without a trace")
+    detach.add_argument("pid", type=int)

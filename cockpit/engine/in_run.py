@@ -35,12 +35,14 @@ QUESTION_LIMIT_S = 10.0
 STEP_LIMIT_S = 15.0
 """The agent itself gives up after 10 s without a step."""
 PROFILE_LIMIT_S = 120.0
+GONE = ("gone", "replaced", "ended")
+"""Codes of a preflight that says: not that process, or not any more."""
 STATES = {"a": "active", "i": "inactive", "p": "pending"}
 """The agent's short names of block states."""
 
 
 def plan(pid: int, start_ticks: int | None) -> AttachPlan:
-    """Whether and how; changes nothing."""
+    """Whether and how; changes nothing. Raises TargetGoneError."""
     planned = attaching.plan(pid, start_ticks)
     if planned.agent is not None:
         return AttachPlan(
@@ -51,6 +53,8 @@ def plan(pid: int, start_ticks: int | None) -> AttachPlan:
         )
     verdict = planned.verdict
     refusal = planned.refusal
+    if verdict is not None and verdict.refusal is not None and verdict.refusal.code in GONE:
+        raise TargetGoneError(verdict.refusal.sentence)
     ticks = verdict.start_ticks if verdict is not None else start_ticks
     if refusal is not None or verdict is None or verdict.way is None:
         sentence = refusal or f"There is no way into pid {pid}."

@@ -34,6 +34,21 @@ class RowHighlighted(_RowMessage):
         return isinstance(message, RowHighlighted) and message.view is self.view
 
 
+class HeaderClicked(Message):
+    """A click on the heading of a list."""
+
+    def __init__(self, view: Widget, x: int) -> None:
+        super().__init__()
+        self.view = view
+        self.x = x
+        """Column of the terminal within the list."""
+
+    @property
+    def control(self) -> Widget:
+        """Lets handlers choose by selector."""
+        return self.view
+
+
 class FilterTyped(Message):
     """The filter's text has changed."""
 

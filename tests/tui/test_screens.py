@@ -61,7 +61,8 @@ async def test_a_page(key, name):
         assert isinstance(play.app.screen, OverviewScreen)
 
 
-async def test_two_digits_typed_at_once_are_one_gpu():
+async def test_two_digits_typed_at_once_are_one_gpu(monkeypatch):
+    monkeypatch.setattr("cockpit.tui.app.DIGITS_WITHIN_S", 5.0)  # a loaded machine types slowly
     async with stage("big", (120, 40)) as play:
         await play.tick(2)
         await play.pilot.press("1", "2")
@@ -341,3 +342,15 @@ async def test_an_unknown_theme_or_key_is_a_sentence_not_a_traceback():
     with pytest.raises(UsageError, match="kill"):
         async with stage("busy", keys={"nosuch": "x"}):
             pass
+
+
+async def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        view = play.app.screen.query_one("#processes")
+        await play.pilot.click(view, offset=(8, 0))
+        await play.pilot.pause()
+        assert "PID▲" in play.text
+        await play.pilot.click(view, offset=(8, 0))
+        await play.pilot.pause()
+        assert "PID▼" in play.text

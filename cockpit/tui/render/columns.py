@@ -51,6 +51,14 @@ class Table(Generic[T]):
             spans.append((" " * column.gap + pad(title, width, column.align), _tone(chosen)))
         return fit_line(merged(spans), self.width)
 
+    def name_at(self, x: int) -> str:
+        """What sorting calls the column at this cell; empty where there is none."""
+        for column, width in self.columns:
+            x -= column.gap + width
+            if x < 0:
+                return column.name
+        return ""
+
     def row(self, item: T) -> Line:
         """One line of exactly the laid-out cells, without blanks at its end."""
         spans: list[Span] = []

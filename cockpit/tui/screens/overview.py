@@ -19,13 +19,15 @@ from cockpit.model.time import moment
 from cockpit.settings import Settings
 from cockpit.tui.filter import Filter, parse
 from cockpit.tui.line import Line, Row
-from cockpit.tui.messages import FilterClosed, FilterTyped, RowChosen, RowHighlighted
+from cockpit.tui.messages import FilterClosed, FilterTyped, HeaderClicked, RowChosen, RowHighlighted
 from cockpit.tui.render.alerts import Alert, alert_line, alerts
+from cockpit.tui.render.columns import Table
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_strip, newest_events
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
 from cockpit.tui.render.layout import OverviewLayout, overview
+from cockpit.tui.render.process_columns import Seen
 from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
 from cockpit.tui.render.times import clock
@@ -105,6 +107,7 @@ class OverviewScreen(Page):
         self._order: tuple[Hashable, ...] = ()
         self._heights: OverviewLayout | None = None
         self._trouble: Alert | None = None
+        self._table: Table[Seen] | None = None
 
     def compose(self) -> ComposeResult:
         """Eight panes, each a list of lines."""
@@ -245,6 +248,7 @@ class OverviewScreen(Page):
             processes=sorted_,
             stale=[gpu.index for gpu in view.snapshot.gpus if gpu.state != "ok"],
         )
+        self._table = table.table
         self._processes.header = process_header(table, self._sort)
         self._processes.empty = self._why_empty(view)
         if self._tree and not self._filter:
@@ -380,6 +384,16 @@ class OverviewScreen(Page):
         return next((one for one in view.snapshot.processes if identity(one) == key), None)
 
     # -- messages
+
+    @on(HeaderClicked, "#processes")
+    def sort_by_click(self, event: HeaderClicked) -> None:
+        """On a heading: sort by it; once more: the other way round."""
+        name = self._table.name_at(event.x) if self._table is not None else ""
+        key = next((one for one in SORT_KEYS if one == name), None)
+        if key is not None:
+            turned = self._sort.key == key and not self._sort.reverse
+            self._sort, self._order = Sort(key, turned), ()
+            self.redraw()
 
     @on(RowHighlighted, "#processes")
     def cursor_moved(self) -> None:

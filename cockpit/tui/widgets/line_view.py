@@ -32,7 +32,7 @@ from textual.widget import Widget
 from typing_extensions import override
 
 from cockpit.tui.line import AnyRow, Line, Role, Row
-from cockpit.tui.messages import RowChosen, RowHighlighted
+from cockpit.tui.messages import HeaderClicked, RowChosen, RowHighlighted
 from cockpit.tui.theme import RowState, role_styles
 from cockpit.tui.widgets.strips import to_strip
 
@@ -245,8 +245,11 @@ class LineView(Widget, can_focus=True):
         offset = event.get_content_offset(self)
         if not self.has_cursor or offset is None:
             return
+        if offset.y < (self._header is not None):
+            self.post_message(HeaderClicked(self, offset.x))
+            return
         index = self.top + offset.y - (self._header is not None)
-        if offset.y < (self._header is not None) or index >= len(self._rows):
+        if index >= len(self._rows):
             return
         self._move(index - self._index)
         if event.chain == 2:
