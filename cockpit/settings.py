@@ -66,14 +66,6 @@ def default_path(environ: dict[str, str]) -> Path:
     return Path(home) / "cockpit" / "config.toml"
 
 
-def state_directory() -> str:
-    """$XDG_STATE_HOME/cockpit, ~/.local/state where the variable is not set."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(
-        os.path.expanduser("~"), ".local", "state"
-    )
-    return os.path.join(home, "cockpit")
-
-
 def convert(values: dict[str, Any], where: str) -> Settings:
     """Checked Settings; the error names the place and the key. Raises UsageError."""
     try:

@@ -17,14 +17,16 @@ ALLOWED = {
     "model": set(),
     "errors": set(),
     "agent": set(),
+    "procfs": set(),
+    "paths": set(),
     "settings": {"errors"},
-    "collect": {"model", "errors"},
-    "act": {"model", "errors"},
-    "attach": {"model", "errors", "agent"},
+    "collect": {"model", "errors", "procfs"},
+    "act": {"model", "errors", "procfs", "paths"},
+    "attach": {"model", "errors", "agent", "procfs"},
     "diagnose": {"model"},
     "flows": {"model"},
     "engine": {"model", "errors", "collect", "act", "attach", "diagnose", "flows", "__init__"},
-    "commands": {"model", "errors", "settings", "engine.link", "engine.protocol"},
+    "commands": {"model", "errors", "paths", "settings", "engine.link", "engine.protocol"},
     "tui": {"model", "errors", "settings", "flows", "engine.link", "engine.protocol", "commands"},
     "cli": {"errors", "settings", "commands", "tui", "__init__"},
     "__main__": {"cli"},
@@ -43,10 +45,16 @@ def imports_of(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("cockpit"):
             rest = node.module.partition(".")[2]
-            names |= {rest} if rest else {"__init__" for _ in node.names}
+            names |= {rest} if rest else {_of_package(alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {a.name.partition(".")[2] for a in node.names if a.name.startswith("cockpit.")}
     return names
+
+
+def _of_package(name: str) -> str:
+    """``from cockpit import procfs`` is a module, ``from cockpit import __version__`` is not."""
+    is_module = (PACKAGE / f"{name}.py").exists() or (PACKAGE / name).is_dir()
+    return name if is_module else "__init__"
 
 
 def is_allowed(room: str, imported: str) -> bool:

@@ -13,41 +13,16 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+from cockpit import procfs
 from cockpit.errors import TargetGoneError
+from cockpit.procfs import Gap, Stat
 
-PF_KTHREAD = 0x00200000
-"""include/linux/sched.h: the task is a kernel thread."""
-
-_PROC = Path("/proc")
+_PROC = "/proc"
+_LONGEST = 1 << 18
+"""Of /proc/PID/status: a user may be in thousands of groups."""
 _NO_PIDFD = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EMFILE, errno.ENFILE})
 """Kernel before 5.3, a container's old seccomp filter, or no descriptors left: go on without."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """The fields of /proc/PID/stat that acting needs."""
-
-    pid: int
-    name: str
-    state: str
-    ppid: int
-    group: int
-    session: int
-    flags: int
-    threads: int
-    start_ticks: int
-
-    @property
-    def dead(self) -> bool:
-        """Zombie. A leader in state Z with living threads is a living process."""
-        return self.state in "ZX" and self.threads <= 1
-
-    @property
-    def kernel_thread(self) -> bool:
-        """Has no user space: signals do nothing to it."""
-        return bool(self.flags & PF_KTHREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +55,21 @@ class Subject:
         return bool(self.caught >> (number - 1) & 1)
 
 
-def parse_stat(text: str) -> Stat:
-    """One line of /proc/PID/stat. The name may hold blanks and brackets: the last one closes it."""
-    head, _, tail = text.rpartition(")")
-    pid, _, name = head.partition(" (")
-    field = tail.split()
-    state, ppid, group, session = field[0], int(field[1]), int(field[2]), int(field[3])
-    flags, threads, start_ticks = int(field[6]), int(field[17]), int(field[19])
-    return Stat(int(pid), name, state, ppid, group, session, flags, threads, start_ticks)
-
-
 def read_stat(pid: int) -> Stat | None:
     """None: no such process, or not for us to see."""
-    text = _read(pid, "stat") if pid > 0 else None
-    return parse_stat(text) if text else None
+    found = procfs.stat(_PROC, pid) if pid > 0 else None
+    return found if isinstance(found, Stat) else None
 
 
 def all_stats() -> dict[int, Stat]:
-    """Every process of this /proc; 500 of them take about 10 ms."""
-    pids = (int(name) for name in os.listdir(_PROC) if name.isdigit())
-    return {stat.pid: stat for stat in map(read_stat, pids) if stat is not None}
+    """Every process of this /proc; 500 of them take about 2 ms."""
+    return dict(procfs.all_stats(_PROC))
 
 
 def look(pid: int) -> Subject | None:
     """Read everything about one process; None when it is gone, hidden, or replaced meanwhile."""
     stat = read_stat(pid)
-    status = _read(pid, "status") if stat else None
+    status = _read(pid, "status") if stat else ""
     if stat is None or not status:
         return None
     field = dict(line.partition(":")[::2] for line in status.splitlines())
@@ -137,15 +101,15 @@ def exists_hidden(pid: int) -> bool:
 
 
 def read_command(pid: int) -> tuple[str, ...]:
-    """argv as it is; empty for zombies and kernel threads."""
-    text = _read(pid, "cmdline") or ""
-    return tuple(text.rstrip("\0").split("\0")) if text.strip("\0") else ()
+    """argv as it is; empty for zombies and kernel threads. Bytes that are no text are escaped."""
+    found = procfs.command(_PROC, pid)
+    return () if isinstance(found, Gap) else found
 
 
 def read_environment(pid: int) -> dict[str, str]:
     """The environment it was started with; empty when not readable."""
-    text = _read(pid, "environ") or ""
-    return dict(item.partition("=")[::2] for item in text.split("\0") if "=" in item)
+    found = procfs.environment(_PROC, pid)
+    return {} if isinstance(found, Gap) else found
 
 
 def kernel_wait(pid: int) -> str | None:
@@ -153,10 +117,11 @@ def kernel_wait(pid: int) -> str | None:
 
     Empty text when the kernel does not tell the function.
     """
-    for stat, folder in _threads(pid):
+    folder = f"{_PROC}/{pid}/task"
+    for thread, stat in sorted(procfs.all_stats(folder)):
         if stat.state == "D":
-            name = _read_path(folder / "wchan")
-            return "" if name in (None, "", "0") else name
+            name = _read(thread, "wchan", folder)
+            return "" if name == "0" else name
     return None
 
 
@@ -164,11 +129,8 @@ def holds_device(pid: int) -> bool | None:
     """Has a /dev/nvidia* file open; None when that cannot be told (no permission, WSL)."""
     if not os.path.exists("/dev/nvidiactl"):
         return None
-    folder = _PROC / str(pid) / "fd"
-    try:
-        return any(_link(folder / name).startswith("/dev/nvidia") for name in os.listdir(folder))
-    except OSError:
-        return None
+    found = procfs.open_files(_PROC, pid, "/dev/nvidia")
+    return None if isinstance(found, Gap) else bool(found)
 
 
 class Handle:
@@ -246,34 +208,13 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _threads(pid: int) -> list[tuple[Stat, Path]]:
-    folder = _PROC / str(pid) / "task"
-    try:
-        folders = sorted((folder / name for name in os.listdir(folder)), key=lambda f: int(f.name))
-    except OSError:
-        return []
-    texts = ((_read_path(each / "stat"), each) for each in folders)
-    return [(parse_stat(text), each) for text, each in texts if text]
-
-
 def _executable(pid: int) -> str | None:
-    link = _link(_PROC / str(pid) / "exe")
-    return os.path.basename(link.removesuffix(" (deleted)")) or None
+    link = procfs.read_link(f"{_PROC}/{pid}/exe")
+    path = "" if isinstance(link, Gap) else link
+    return os.path.basename(path.removesuffix(" (deleted)")) or None
 
 
-def _link(path: Path) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _read(pid: int, name: str) -> str | None:
-    return _read_path(_PROC / str(pid) / name)
-
-
-def _read_path(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return None
+def _read(pid: int, name: str, folder: str = _PROC) -> str:
+    """Empty when it cannot be read."""
+    raw = procfs.read_long(f"{folder}/{pid}/{name}", _LONGEST)
+    return "" if isinstance(raw, Gap) else procfs.text(raw)

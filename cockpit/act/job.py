@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cockpit.act.identity import Stat, Subject, look, read_environment
+from cockpit.act.identity import Subject, look, read_environment
+from cockpit.model import kill_words
+from cockpit.procfs import Stat
 
 Role = Literal["target", "child", "rank", "holder"]
 
@@ -162,7 +164,7 @@ class Family:
     @staticmethod
     def _as_head(head: Subject) -> Member:
         if is_launcher(head.command):
-            return Member(head.pid, "rank", True, "launcher of the job: goes first")
+            return Member(head.pid, "rank", True, kill_words.LAUNCHER_FIRST)
         return Member(head.pid, "rank", True, "parent of the workers: goes first")
 
 

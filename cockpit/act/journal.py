@@ -6,10 +6,6 @@ Never stands in the way: a journal that cannot be written is a sentence, not a f
 from __future__ import annotations
 
 import os
-import pwd
-from collections.abc import Mapping
-from datetime import datetime, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.text import clean
+from cockpit.paths import state_directory
 
 MAX_BYTES = 5 << 20
 MAX_COMMAND = 500
@@ -49,68 +46,58 @@ class Journal:
     """Appends to one file, 0600 in a directory of 0700; the last 5 to 10 MiB are kept."""
 
     def __init__(self, path: Path | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self.path = path if path is not None else default_path(os.environ)
+        self.path = path if path is not None else default_path()
+        """None: there is no home to keep it in."""
         self.max_bytes = max_bytes
         self.trouble: str | None = None
         """Why the last line could not be written."""
 
     def write(self, entry: Entry) -> bool:
         """Append one line; False with ``trouble`` set when that did not work. Never raises."""
+        path = self.path
+        if path is None:
+            self.trouble = "the journal cannot be written: this user has no home directory"
+            return False
         line = msgspec.json.encode(entry) + b"\n"
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._rotate(len(line))
-            self._append(line)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _rotate(path, len(line), self.max_bytes)
+            _append(path, line)
         except OSError as error:
-            self.trouble = f"the journal {clean(str(self.path))} cannot be written: {_why(error)}"
+            self.trouble = f"the journal {clean(str(path))} cannot be written: {_why(error)}"
             return False
         self.trouble = None
         return True
 
-    def _append(self, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, 0o600)
-        try:
-            # One write of one line: two cockpits may append to the same file.
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
 
-    def _rotate(self, coming: int) -> None:
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError:
-            return
-        if size + coming > self.max_bytes:
-            os.replace(self.path, self.path.with_name(self.path.name + ".1"))
+def _append(path: Path, line: bytes) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        # One write of one line: two cockpits may append to the same file.
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
 
 
-def default_path(environment: Mapping[str, str]) -> Path:
-    """$XDG_STATE_HOME/cockpit/journal.jsonl; by its spec a relative path counts as unset."""
-    state = Path(environment.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():
-        state = Path(environment.get("HOME") or "/", ".local", "state")
-    return state / "cockpit" / "journal.jsonl"
+def _rotate(path: Path, coming: int, max_bytes: int) -> None:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return
+    if size + coming > max_bytes:
+        os.replace(path, path.with_name(path.name + ".1"))
 
 
-def now() -> str:
-    """UTC, to the millisecond, as in snapshots."""
-    text = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
+def default_path() -> Path | None:
+    """``journal.jsonl`` in the state directory; None: there is no such directory."""
+    folder = state_directory(os.environ)
+    return None if folder is None else folder / "journal.jsonl"
 
 
 def bounded(command: str) -> str:
     """A command of another process, harmless and short enough for a line."""
     return clean(command[:MAX_COMMAND])
-
-
-@lru_cache(maxsize=256)
-def user_name(uid: int) -> str | None:
-    """None: no account of that number. Kept, because a directory service may answer slowly."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return None
 
 
 def _why(error: OSError) -> str:

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from cockpit.act import sentences
+import msgspec
+
 from cockpit.act.identity import (
-    Stat,
     Subject,
     all_stats,
     exists_hidden,
+    holds_device,
     kernel_wait,
     look,
     read_stat,
 )
 from cockpit.act.job import Family, Role, is_launcher
-from cockpit.act.journal import user_name
 from cockpit.act.policy import (
-    NOT_ENDING,
     Refusal,
     Viewer,
     foreign,
@@ -33,8 +32,10 @@ from cockpit.act.policy import (
     viewer,
 )
 from cockpit.errors import UsageError
-from cockpit.model.action import KillPlan, KillRequest, PlannedTarget, Target
+from cockpit.model import kill_words
+from cockpit.model.action import NOT_ENDING, KillPlan, KillRequest, PlannedTarget, Target
 from cockpit.model.process import Process
+from cockpit.procfs import Stat, user_name
 
 MAX_GRACE_S = 600.0
 
@@ -44,7 +45,17 @@ class _Draft:
     planned: PlannedTarget
     order: int = 1
     signalled: bool = False
-    foreign: bool = False
+    doubtful: bool = False
+    """Another user's, or an heir of which it is not seen that it holds the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heir:
+    """A living process of a dead one's session or group."""
+
+    stat: Stat
+    holds: bool
+    """Its open device files were seen; False: they cannot be seen (never: it has none)."""
 
 
 def make_plan(request: KillRequest, rows: Iterable[Process], readonly: bool) -> KillPlan:
@@ -90,14 +101,14 @@ class _Planner:
             signal=self._signal,
             grace_s=max(0.0, min(self._request.grace_s, MAX_GRACE_S)),
             targets=targets,
-            loses=sentences.losses(self._signal, targets, self._rows),
+            loses=kill_words.losses(self._signal, targets, self._rows),
             typed=self._typed(drafts),
         )
 
     def _typed(self, drafts: list[_Draft]) -> str | None:
         """One process: its pid; several: how many, so that nobody types past a whole job."""
         sent = [draft for draft in drafts if draft.signalled]
-        needed = self._signal == "KILL" or any(draft.foreign for draft in sent)
+        needed = self._signal == "KILL" or any(draft.doubtful for draft in sent)
         if not sent or not needed or self._request.named:
             return None
         return str(sent[0].planned.pid) if len(sent) == 1 else str(len(sent))
@@ -110,15 +121,15 @@ class _Planner:
             text = f"{target.pid} is a thread of process {subject.leader_pid}: name that one"
             return self._refused(target, Refusal("gone", text)), subject
         if target.start_ticks is None and self._elsewhere(target.pid):
-            return self._refused(target, Refusal("gone", sentences.elsewhere(target.pid))), subject
+            return self._refused(target, Refusal("gone", kill_words.elsewhere(target.pid))), subject
         if target.start_ticks not in (None, subject.stat.start_ticks):
             return self._refused(target, _changed(target.pid)), subject
         return self._draft(subject, "target", 0 if is_launcher(subject.command) else 1), subject
 
     def _others(self, target: Target, subject: Subject | None) -> Iterator[_Draft]:
         if subject is None or subject.stat.dead:
-            for stat in self._family.holders(target.pid, target.start_ticks):
-                yield from self._member(stat.pid, "holder", 2, f"holds on for pid {target.pid}")
+            for heir in self._heirs(target.pid, target.start_ticks):
+                yield from self._heir(heir, target.pid)
         if subject is not None and self._request.job:
             for member in self._family.members(subject, self._rows, self._allowed):
                 yield from self._member(member.pid, member.role, member.order, member.note)
@@ -133,15 +144,16 @@ class _Planner:
 
     def _absent(self, target: Target) -> _Draft:
         """Not in /proc: gone, hidden, elsewhere, or gone while the driver and a child hold on."""
-        if target.pid in self._rows and self._family.holders(target.pid, target.start_ticks):
-            note = "has ended, but processes of its session hold the device"
+        heirs = self._heirs(target.pid, target.start_ticks)
+        if heirs:
+            note = kill_words.left_behind("has ended", {h.stat.pid: h.holds for h in heirs})
             return _Draft(self._planned(target.pid, None, "target", note=note))
         if exists_hidden(target.pid):
             text = f"pid {target.pid} belongs to another user and /proc hides it (hidepid)"
             return self._refused(target, Refusal("not_permitted", text))
-        text = f"there is no process {target.pid} (any more)"
+        text = kill_words.missing(target.pid)
         if target.pid in self._rows:
-            text = sentences.elsewhere(target.pid)
+            text = kill_words.elsewhere(target.pid)
         return self._refused(target, Refusal("gone", text))
 
     def _elsewhere(self, pid: int) -> bool:
@@ -163,6 +175,33 @@ class _Planner:
         )
         sent = refusal is None and not dead
         return _Draft(planned, order, sent, foreign(subject, self._who))
+
+    # -- what a dead process left behind
+
+    def _heirs(self, pid: int, since_ticks: int | None) -> tuple[_Heir, ...]:
+        """Who may hold device memory for it: nobody when the driver lists none for it."""
+        row = self._rows.get(pid)
+        if row is None or not (row.vram_bytes or row.devices):
+            return ()
+        found = ((stat, holds_device(stat.pid)) for stat in self._family.holders(pid, since_ticks))
+        return tuple(_Heir(stat, bool(holds)) for stat, holds in found if holds is not False)
+
+    def _heir(self, heir: _Heir, dead: int) -> Iterator[_Draft]:
+        """One that is only in the same session is not signalled unless it is meant by its pid."""
+        pid = heir.stat.pid
+        if any(target.pid == pid for target in self._request.targets):
+            return
+        for draft in self._member(pid, "holder", 2, kill_words.heir(dead, heir.holds)):
+            if heir.holds or draft.planned.refusal:
+                yield draft
+            elif not self._request.named:
+                yield replace(draft, doubtful=True)
+            else:
+                text = kill_words.not_named(pid, dead)
+                planned = msgspec.structs.replace(
+                    draft.planned, refusal="not_permitted", refusal_sentence=text
+                )
+                yield replace(draft, planned=planned, signalled=False)
 
     def _planned(
         self,
@@ -195,7 +234,7 @@ class _Planner:
             wait = kernel_wait(stat.pid) if stat.state == "D" else None
             return None if wait is None else f"waits inside the kernel ({wait or 'state D'})"
         if subject.ignores(number):
-            return f"ignores SIG{self._signal}"
+            return kill_words.ignores(self._signal)
         if self._signal not in NOT_ENDING:
             return "stopped: acts on it when continued (CONT)" if stat.state in "Tt" else None
         if self._signal.startswith("USR") and not subject.catches(number):
@@ -203,14 +242,15 @@ class _Planner:
         return None
 
     def _zombie_note(self, subject: Subject) -> str:
-        if self._family.holders(subject.pid):
-            return "zombie: processes of its session or group hold the device, they are signalled"
+        heirs = self._heirs(subject.pid, subject.stat.start_ticks)
+        if heirs:
+            return kill_words.left_behind("zombie", {h.stat.pid: h.holds for h in heirs})
         parent = subject.stat.ppid
         return f"zombie: has ended already, its parent pid {parent} has not collected it"
 
 
 def _changed(pid: int) -> Refusal:
-    return Refusal("changed", f"pid {pid} is another process now: nothing was signalled")
+    return Refusal("changed", kill_words.changed(pid))
 
 
 def _line_of(pid: int) -> dict[int, Stat]:
@@ -225,7 +265,7 @@ def _line_of(pid: int) -> dict[int, Stat]:
 def _user(subject: Subject | None, row: Process | None) -> str | None:
     if subject is None:
         return row.user if row else None
-    return user_name(subject.uid) or str(subject.uid)
+    return user_name(subject.uid)
 
 
 def _command(subject: Subject | None, row: Process | None) -> str:

@@ -13,14 +13,12 @@ from fnmatch import fnmatchcase
 from signal import Signals
 from typing import NamedTuple
 
-from cockpit.act.identity import Stat, Subject
+from cockpit.act.identity import Subject
 from cockpit.errors import UsageError
-from cockpit.model.action import RefusalCode
+from cockpit.model import kill_words
+from cockpit.model.action import SIGNALS, RefusalCode
 from cockpit.model.text import clean
-
-SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
-NOT_ENDING = frozenset({"STOP", "CONT", "USR1", "USR2"})
-"""Delivered is done: nobody waits for an end."""
+from cockpit.procfs import Stat
 
 
 class Refusal(NamedTuple):
@@ -64,7 +62,7 @@ def signal_name(text: str) -> str:
     """``term`` and ``SIGTERM`` are TERM. Raises UsageError for a signal that is not offered."""
     name = text.strip().upper().removeprefix("SIG")
     if name not in SIGNALS:
-        raise UsageError(f"signal {text!r} is not offered: use one of {', '.join(SIGNALS)}")
+        raise UsageError(kill_words.not_offered(text))
     return name
 
 
@@ -156,7 +154,7 @@ _PROTECTED = (
 def _readonly(_subject: Subject, who: Viewer) -> Refusal | None:
     if not who.readonly:
         return None
-    return Refusal("readonly", "this cockpit was started with --readonly: it signals nothing")
+    return Refusal("readonly", kill_words.READONLY)
 
 
 def _first_process(subject: Subject, _who: Viewer) -> Refusal | None:

@@ -15,17 +15,19 @@ from typing import Literal
 
 import msgspec
 
-from cockpit.act import sentences
 from cockpit.act.identity import Handle, all_stats, read_stat
 from cockpit.act.job import Family
-from cockpit.act.journal import Entry, Journal, bounded, now, user_name
+from cockpit.act.journal import Entry, Journal, bounded
 from cockpit.act.plan import make_plan, subject_refusal
-from cockpit.act.policy import NOT_ENDING, signal_number
+from cockpit.act.policy import signal_number
 from cockpit.act.verdict import verdict
 from cockpit.act.watch import Attempt, Books, VramSource, watch
 from cockpit.errors import RefusedError, TargetGoneError
-from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model import kill_words
+from cockpit.model.action import NOT_ENDING, KillPlan, KillRequest, KillResult
 from cockpit.model.process import Process
+from cockpit.model.time import iso
+from cockpit.procfs import account_name
 
 __all__ = ["Kills", "VramSource"]
 
@@ -189,12 +191,12 @@ class _Run:
             attempt.result = KillResult(
                 pid=pid,
                 outcome="freed",
-                sentence=sentences.freed_itself(pid, shown),
+                sentence=kill_words.freed_itself(pid, shown),
                 vram_before_bytes=shown,
                 freed_bytes=shown,
             )
         elif zombie_of is not None:
-            self._fail(attempt, "gone", sentences.zombie(pid, zombie_of))
+            self._fail(attempt, "gone", kill_words.zombie(pid, zombie_of))
         else:
             self._fail(attempt, "gone", f"pid {pid} has ended")
 
@@ -208,7 +210,7 @@ class _Run:
                 self._send(attempt)
         count = sum(attempt.sent for attempt in self._attempts)
         if count:
-            self._say(sentences.sent(self._plan.signal, count))
+            self._say(kill_words.sent(self._plan.signal, count))
 
     def _send(self, attempt: Attempt) -> None:
         """A process that its launcher took along a moment ago is an end, not a failure."""
@@ -224,7 +226,7 @@ class _Run:
         except ProcessLookupError:
             attempt.gone_at = time.monotonic()
         except PermissionError:
-            self._fail(attempt, "denied", sentences.denied(attempt.pid, self._plan.signal))
+            self._fail(attempt, "denied", kill_words.denied(attempt.pid, self._plan.signal))
         else:
             self._delivered(attempt)
 
@@ -234,16 +236,16 @@ class _Run:
             attempt.result = KillResult(
                 pid=attempt.pid,
                 outcome="signalled",
-                sentence=sentences.delivered(attempt.pid, self._plan.signal),
+                sentence=kill_words.delivered(attempt.pid, self._plan.signal),
                 vram_before_bytes=attempt.before,
             )
 
     def _write(self, attempt: Attempt, result: KillResult | None) -> None:
         planned, sudo = attempt.planned, os.environ.get("SUDO_USER")
         entry = Entry(
-            at=now(),
+            at=iso(time.time()),
             uid=os.geteuid(),
-            user=user_name(os.geteuid()),
+            user=account_name(os.geteuid()),
             sudo_user=bounded(sudo) if sudo else None,
             action=self._plan.id,
             phase="intent" if result is None else "result",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from cockpit.act import sentences
-from cockpit.act.identity import Stat, holds_device, kernel_wait, look, read_stat
+from cockpit.act.identity import holds_device, kernel_wait, look, read_stat
 from cockpit.act.policy import signal_number
 from cockpit.act.watch import Attempt
+from cockpit.model import kill_words
 from cockpit.model.action import KillResult
 from cockpit.model.text import clean
+from cockpit.procfs import Stat
 
 _TWICE_S = 0.1
 """Every reader of a disk is in state D for moments: only who is still there is stuck."""
@@ -23,7 +24,7 @@ def verdict(attempt: Attempt, signal: str, start: float, missing: int) -> KillRe
     before, pid = attempt.before, attempt.pid
     if not before:
         elapsed_s = attempt.gone_at - start
-        text = sentences.ended(pid, elapsed_s, attempt.sent)
+        text = kill_words.ended(pid, elapsed_s, attempt.sent)
         return KillResult(pid=pid, outcome="ended", sentence=text, elapsed_s=elapsed_s)
     if attempt.back_at is not None:
         return _freed(attempt, before, attempt.back_at - start)
@@ -35,7 +36,7 @@ def _freed(attempt: Attempt, before: int, elapsed_s: float) -> KillResult:
     return KillResult(
         pid=attempt.pid,
         outcome="freed",
-        sentence=sentences.freed(attempt.pid, amount, elapsed_s, attempt.zombie),
+        sentence=kill_words.freed(attempt.pid, amount, elapsed_s, attempt.zombie),
         vram_before_bytes=before,
         freed_bytes=amount[0],
         elapsed_s=elapsed_s,
@@ -45,12 +46,12 @@ def _freed(attempt: Attempt, before: int, elapsed_s: float) -> KillResult:
 def _not_freed(attempt: Attempt, before: int, missing: int) -> KillResult:
     holders = living(attempt.relatives)
     if attempt.after is None:
-        text = sentences.unchecked(attempt.pid, before)
+        text = kill_words.unchecked(attempt.pid, before)
     else:
         children = frozenset(s.pid for s in attempt.relatives if s.ppid == attempt.pid)
         holder = _holder(holders, children)
         still = attempt.after or missing
-        text = sentences.not_freed(attempt.pid, still, attempt.zombie, holder)
+        text = kill_words.not_freed(attempt.pid, still, attempt.zombie, holder)
     return KillResult(
         pid=attempt.pid,
         outcome="not_freed",
@@ -61,7 +62,7 @@ def _not_freed(attempt: Attempt, before: int, missing: int) -> KillResult:
 
 
 def _survived(attempt: Attempt, signal: str, start: float) -> KillResult:
-    text = sentences.survived(
+    text = kill_words.survived(
         attempt.pid, signal, time.monotonic() - start, _reason(attempt.pid, signal)
     )
     return KillResult(
@@ -77,15 +78,15 @@ def _survived(attempt: Attempt, signal: str, start: float) -> KillResult:
 def _reason(pid: int, signal: str) -> str:
     subject = look(pid)
     if subject is None:
-        return sentences.dying()
+        return kill_words.dying()
     stuck = _stuck(pid) if signal == "KILL" or subject.stat.state == "D" else None
     if stuck is not None:
-        return sentences.in_kernel(signal, stuck)
+        return kill_words.in_kernel(signal, stuck)
     if signal == "KILL":
-        return sentences.dying()
+        return kill_words.dying()
     if subject.stat.state in "Tt":
-        return sentences.stopped(signal)
-    return sentences.ignoring(signal, subject.ignores(signal_number(signal)))
+        return kill_words.stopped(signal)
+    return kill_words.ignoring(signal, subject.ignores(signal_number(signal)))
 
 
 def _stuck(pid: int) -> str | None:
@@ -110,5 +111,5 @@ def _holder(holders: Sequence[Stat], children: frozenset[int]) -> str | None:
                 # The children of a dead process have another parent by now.
                 own = stat.pid in children
                 relation = "child" if own else f"{clean(stat.name)}, left over from it"
-                return sentences.keeps(stat.pid, relation, certain=bool(answer))
+                return kill_words.keeps(stat.pid, relation, certain=bool(answer))
     return None

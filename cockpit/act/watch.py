@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cockpit.act import sentences
-from cockpit.act.identity import Handle, Stat, wait_any
+from cockpit.act.identity import Handle, wait_any
+from cockpit.model import kill_words
 from cockpit.model.action import KillResult, PlannedTarget
 from cockpit.model.text import MIB
+from cockpit.procfs import Stat
 
 VERIFY_S = 3.0
 """How long memory may take after the last process went."""
@@ -153,7 +154,7 @@ def watch(
             return
         if int(now - start) > told:
             told = int(now - start)
-            say(sentences.waiting(told, grace_s, len(alive)))
+            say(kill_words.waiting(told, grace_s, len(alive)))
         _sleep(alive, LOOK_S if owing else LOOK_S * 4)
 
 

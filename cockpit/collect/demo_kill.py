@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from cockpit.collect.demo_plan import ENDING, LAUNCHER, Planner
+from cockpit.collect.demo_plan import Planner
 from cockpit.collect.demo_world import RETURN_S, Instance, World
 from cockpit.errors import RefusedError
-from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget
-from cockpit.model.text import gib, plural
+from cockpit.model import kill_words
+from cockpit.model.action import NOT_ENDING, KillPlan, KillRequest, KillResult, PlannedTarget
 
 _POLL_S = 0.05
-_MORE = {"STOP": "; it keeps its memory while stopped", "CONT": "; it runs on"}
 
 Say = Callable[[str], None]
 
@@ -57,8 +56,8 @@ class DemoKill:
     def _play(self, plan: KillPlan, say: Say) -> tuple[KillResult, ...]:
         alive = {i.pid: i for i in self._world.alive(self._now_s())}
         willing = {t.pid: alive[t.pid] for t in plan.targets if not t.refusal and t.pid in alive}
-        say(f"sent SIG{plan.signal} to {plural(len(willing), 'process')}")
-        if plan.signal not in ENDING:
+        say(kill_words.sent(plan.signal, len(willing)))
+        if plan.signal in NOT_ENDING:
             return tuple(self._signalled(t, t.pid in willing, plan.signal) for t in plan.targets)
         going = frozenset(p for p, i in willing.items() if self._obeys(i, plan.signal))
         self._world.end(going, self._now_s())
@@ -86,7 +85,7 @@ class DemoKill:
             self._sleep(min(left, _POLL_S))
             if still_there and self._now_s() - told_s >= 1.0:
                 told_s = self._now_s()
-                say(f"waiting {told_s - began_s:.0f} of {seconds:.0f} s: {still_there} still there")
+                say(kill_words.waiting(told_s - began_s, seconds, still_there))
 
     def _signalled(self, target: PlannedTarget, willing: bool, signal: str) -> KillResult:
         if not willing:
@@ -96,21 +95,21 @@ class DemoKill:
         return KillResult(
             pid=target.pid,
             outcome="signalled",
-            sentence=f"pid {target.pid}: SIG{signal} delivered{_MORE.get(signal, '')}",
+            sentence=kill_words.delivered(target.pid, signal),
             vram_before_bytes=target.vram_bytes,
         )
 
     def _survived(self, target: PlannedTarget, found: Instance, plan: KillPlan) -> KillResult:
         pid, signal = target.pid, plan.signal
-        why = f"it ignores SIG{signal}; SIGKILL would end it"
+        why = kill_words.ignoring(signal, ignored=True)
         if self._world.is_stopped(pid):
-            why = f"it is stopped and sees SIG{signal} when continued; SIGKILL would end it"
+            why = kill_words.stopped(signal)
         if found.process.held_by:
             why = f"a zombie; pid {found.process.held_by} keeps the device open"
         return KillResult(
             pid=pid,
             outcome="survived",
-            sentence=f"pid {pid} is still there {plan.grace_s:.1f} s after SIG{signal}: {why}",
+            sentence=kill_words.survived(pid, signal, plan.grace_s, why),
             vram_before_bytes=target.vram_bytes,
             freed_bytes=0,
             elapsed_s=plan.grace_s,
@@ -120,29 +119,20 @@ class DemoKill:
 
 def _result(target: PlannedTarget, willing: dict[int, Instance]) -> KillResult:
     found = willing.get(target.pid)
-    if found is None and target.note != LAUNCHER:
+    if found is None and target.note != kill_words.LAUNCHER_FIRST:
         return _not_sent(target)
     pid, vram = target.pid, target.vram_bytes
     zombie = found is not None and found.process.held_by is not None
     return KillResult(
         pid=pid,
         outcome="freed" if vram else "ended",
-        sentence=_freed(pid, vram, zombie) if vram else _ended(pid),
+        sentence=kill_words.freed(pid, (vram, vram), RETURN_S, zombie)
+        if vram
+        else kill_words.ended(pid, RETURN_S),
         vram_before_bytes=vram,
         freed_bytes=vram,
         elapsed_s=RETURN_S,
     )
-
-
-def _freed(pid: int, vram_bytes: int, zombie: bool) -> str:
-    what = f"freed {gib(vram_bytes)} of {gib(vram_bytes)} GiB in {RETURN_S:.1f} s"
-    if zombie:
-        return f"pid {pid} (dead already): {what}, as what it left behind has ended"
-    return f"pid {pid}: {what}"
-
-
-def _ended(pid: int) -> str:
-    return f"pid {pid}: ended in {RETURN_S:.1f} s; the driver listed no memory for it"
 
 
 def _not_sent(target: PlannedTarget) -> KillResult:
@@ -150,6 +140,6 @@ def _not_sent(target: PlannedTarget) -> KillResult:
     return KillResult(
         pid=target.pid,
         outcome="missing" if missing else "refused",
-        sentence=target.refusal_sentence or f"there is no process {target.pid} (any more)",
+        sentence=target.refusal_sentence or kill_words.missing(target.pid),
         vram_before_bytes=target.vram_bytes,
     )

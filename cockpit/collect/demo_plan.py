@@ -1,7 +1,7 @@
 """What a demo kill would end: the plan of a real one, drawn up over simulated processes.
 
-Changes nothing. The wording follows ``cockpit.act``, which is not imported: nothing of a demo may
-know the way to a signal.
+Changes nothing. The words are those of a real kill (``model.kill_words``); ``cockpit.act`` is not
+imported: nothing of a demo may know the way to a signal.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from typing import Literal, NamedTuple
 from cockpit.collect.demo_parts import DemoProcess
 from cockpit.collect.demo_world import Instance, World
 from cockpit.errors import UsageError
-from cockpit.model.action import KillPlan, KillRequest, PlannedTarget, RefusalCode, Target
+from cockpit.model import kill_words
+from cockpit.model.action import (
+    NOT_ENDING,
+    SIGNALS,
+    KillPlan,
+    KillRequest,
+    PlannedTarget,
+    RefusalCode,
+    Target,
+)
 from cockpit.model.process import Relative
-
-ENDING = frozenset({"TERM", "INT", "HUP", "QUIT", "KILL"})
-LAUNCHER = "launcher of the job: goes first"
-_OTHER = frozenset({"STOP", "CONT", "USR1", "USR2"})
 
 Role = Literal["target", "child", "rank", "holder"]
 _Refusal = tuple[RefusalCode, str] | None
@@ -38,8 +43,8 @@ class Planner:
 
     def __init__(self, world: World, now_s: float, request: KillRequest, readonly: bool) -> None:
         """Raises UsageError for a signal that the menu does not have, or nobody to send it to."""
-        if request.signal not in ENDING | _OTHER:
-            raise UsageError(f"signal {request.signal!r} is not offered")
+        if request.signal not in SIGNALS:
+            raise UsageError(kill_words.not_offered(request.signal))
         if not request.targets:
             raise UsageError("name at least one process")
         self._scenario = world.scenario
@@ -62,7 +67,7 @@ class Planner:
             signal=self._request.signal,
             grace_s=max(0.0, self._request.grace_s),
             targets=targets,
-            loses=self._losses(targets),
+            loses=kill_words.losses(self._request.signal, targets, self._parts()),
             typed=self._typed(targets),
         )
 
@@ -73,10 +78,10 @@ class Planner:
             return
         process = found.process
         if process.held_by in self._alive:
-            yield _Member(process.held_by, "holder", 2, f"holds on for pid {pid}")
+            yield _Member(process.held_by, "holder", 2, kill_words.heir(pid, holds=True))
         if self._request.job:
             if process.ppid in self._launchers and not self._readonly:
-                yield _Member(process.ppid, "rank", 0, LAUNCHER)
+                yield _Member(process.ppid, "rank", 0, kill_words.LAUNCHER_FIRST)
             for other in self._alive.values():
                 if process.job and other.process.job == process.job:
                     yield _Member(other.pid, "rank")
@@ -103,23 +108,21 @@ class Planner:
 
     def _note(self, found: Instance) -> str | None:
         if found.process.held_by:
-            return "zombie: processes of its session or group hold the device, they are signalled"
-        ignored = found.process.ignores_term and self._request.signal in ENDING - {"KILL"}
-        return f"ignores SIG{self._request.signal}" if ignored else None
+            return kill_words.left_behind("zombie", {found.process.held_by: True})
+        signal = self._request.signal
+        ignored = found.process.ignores_term and signal not in NOT_ENDING | {"KILL"}
+        return kill_words.ignores(signal) if ignored else None
 
     def _refusal(self, found: Instance | None, member: _Member) -> _Refusal:
         pid = member.pid
         if self._readonly:
-            return "readonly", "this cockpit was started with --readonly: it signals nothing"
+            return "readonly", kill_words.READONLY
         if found is None:
-            return "gone", f"there is no process {pid} (any more)"
+            return "gone", kill_words.missing(pid)
         if not found.process.visible:
-            return "gone", (
-                f"pid {pid} is not in this /proc: it runs in another PID namespace (the host or"
-                " another container) or has ended; signal it from there"
-            )
+            return "gone", kill_words.elsewhere(pid)
         if member.wanted_ticks not in (None, found.start_ticks):
-            return "changed", f"pid {pid} is another process now: nothing was signalled"
+            return "changed", kill_words.changed(pid)
         return self._policy(found)
 
     def _policy(self, found: Instance) -> _Refusal:
@@ -148,31 +151,8 @@ class Planner:
         found = self._alive.get(pid)
         return found is not None and found.process.held_by is not None
 
-    def _losses(self, targets: tuple[PlannedTarget, ...]) -> tuple[str, ...]:
-        signal = self._request.signal
-        sent = [t.pid for t in targets if t.refusal is None]
-        if not sent or signal == "CONT":
-            return ()
-        if signal == "STOP":
-            return ("Stopped processes keep their GPU memory; other ranks wait and may time out.",)
-        if signal.startswith("USR"):
-            return (f"A process without a handler for SIG{signal} ends.",)
-        found = ["What was computed since the last checkpoint."]
-        if signal == "KILL":
-            found.append("No clean-up: half-written files and /dev/shm segments may stay behind.")
-        return (*found, *self._ranks_left(sent))
-
-    def _ranks_left(self, sent: list[int]) -> list[str]:
-        ranks = [self._alive[pid].process for pid in sent if pid in self._alive]
-        ranks = [p for p in ranks if p.rank is not None]
-        world = max((p.world_size or 0 for p in ranks), default=0)
-        if not ranks or len(ranks) >= world:
-            return []
-        names = ", ".join(str(p.rank) for p in ranks)
-        return [
-            f"Rank {names} of {world}: the other ranks will hang or fail, and a launcher may"
-            " start it again; take the whole job to end them together."
-        ]
+    def _parts(self) -> dict[int, DemoProcess]:
+        return {pid: found.process for pid, found in self._alive.items()}
 
 
 def _command(process: DemoProcess) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 
 from msgspec import Struct
 
 from cockpit.collect.demo_parts import DemoProcess, Hold, Scenario
+from cockpit.model.time import iso
 
 RETURN_S = 0.1
 """A killed holder's memory comes back after 0.11 s on a real H200."""
@@ -36,17 +37,12 @@ class Instance(Struct, frozen=True, kw_only=True):
         return hold.size_bytes(now_s - self.born_s)
 
 
-def iso(moment: datetime) -> str:
-    """UTC, ISO 8601 with milliseconds, as every time of the model."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-
 class World:
     """The scenario plus what has been done to it. Read by the tick, changed by a kill's thread."""
 
     def __init__(self, scenario: Scenario, began: datetime) -> None:
         self.scenario = scenario
-        self.began = began.astimezone(timezone.utc)
+        self.began = began
         self._lock = threading.Lock()
         self._ended: dict[int, float] = {}
         self._stopped: frozenset[int] = frozenset()
@@ -54,7 +50,7 @@ class World:
 
     def iso_at(self, now_s: float) -> str:
         """The wall clock of a moment of the demo."""
-        return iso(self.began + timedelta(seconds=now_s))
+        return iso(self.began.timestamp() + now_s)
 
     def alive(self, now_s: float) -> list[Instance]:
         """Everybody who lives now, in the scenario's order."""

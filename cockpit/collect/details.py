@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from cockpit.collect import proc
+from cockpit import procfs
 from cockpit.collect.holders import PREFIX
 from cockpit.collect.kin import Kin, relative_of
-from cockpit.collect.proc import Gap, Stat
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import ProcessDetails, Relative
+from cockpit.procfs import Gap, Stat
 
 MASK = "••••"
 CHILDREN_LIMIT = 200
@@ -45,7 +45,7 @@ _SECRET_VALUE = re.compile(
 
 def details(pid: int, start_ticks: int | None, *, root: str = "/proc") -> ProcessDetails:
     """Reads one process. Raises TargetGoneError when it is gone or the pid is another's now."""
-    stat = proc.stat(root, pid)
+    stat = procfs.stat(root, pid)
     if isinstance(stat, Gap):
         raise TargetGoneError(_why_not(pid, stat.reason))
     if start_ticks is not None and stat.start_ticks != start_ticks:
@@ -87,28 +87,28 @@ class _Reader:
         )
 
     def _text(self, name: str, limit: int, field: str | None = None) -> str | None:
-        raw = proc.read_long(f"{self._root}/{self._pid}/{name}", limit)
+        raw = procfs.read_long(f"{self._root}/{self._pid}/{name}", limit)
         if isinstance(raw, Gap):
             self._gaps[field or name] = raw.reason
             return None
-        return proc.text(raw)
+        return procfs.text(raw)
 
     def _environment(self) -> tuple[tuple[str, str], ...] | None:
-        found = proc.environment(self._root, self._pid)
+        found = procfs.environment(self._root, self._pid)
         if isinstance(found, Gap):
             self._gaps["environment"] = found.reason
             return None
         return tuple((name, masked(name, found[name])) for name in sorted(found))
 
     def _executable(self) -> str | None:
-        link = proc.read_link(f"{self._root}/{self._pid}/exe")
+        link = procfs.read_link(f"{self._root}/{self._pid}/exe")
         if isinstance(link, Gap):
             self._gaps["executable"] = link.reason
             return None
         return link
 
     def _device_files(self) -> tuple[str, ...]:
-        files = proc.open_files(self._root, self._pid, PREFIX)
+        files = procfs.open_files(self._root, self._pid, PREFIX)
         if isinstance(files, Gap):
             self._gaps["device_files"] = files.reason
             return ()
@@ -135,7 +135,7 @@ def _shortest_truth(cgroup: str) -> str:
 
 def children(root: str, pid: int) -> tuple[Relative, ...]:
     """Direct children, by pid."""
-    found = sorted((child, stat) for child, stat in proc.all_stats(root) if stat.ppid == pid)
+    found = sorted((child, stat) for child, stat in procfs.all_stats(root) if stat.ppid == pid)
     return tuple(relative_of(root, child, stat) for child, stat in found[:CHILDREN_LIMIT])
 
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Gap, Stat
+from cockpit import procfs
+from cockpit.procfs import Gap, Stat
 
 PREFIX = "/dev/nvidia"
 EVERY_S = 5.0
@@ -48,15 +48,15 @@ def scan(
     names: dict[int, str] = {}
     denied = looked_at = 0
     left_out = set(skip)
-    for pid in proc.pids(root):
+    for pid in procfs.pids(root):
         if pid in left_out:
             continue
-        found = proc.open_files(root, pid, prefix)
+        found = procfs.open_files(root, pid, prefix)
         if isinstance(found, Gap):
             denied += found.reason == "no_permission"
             continue
         looked_at += 1
-        if found and isinstance(stat := proc.stat(root, pid), Stat):
+        if found and isinstance(stat := procfs.stat(root, pid), Stat):
             files[pid], names[pid] = found, stat.name
         if pause_s and looked_at % STEP == 0:
             time.sleep(pause_s)
@@ -77,7 +77,7 @@ def device_minors(root: str = "/proc") -> dict[str, int]:
         return {}
     minors: dict[str, int] = {}
     for name in names:
-        raw = proc.read(f"{folder}/{name}/information")
+        raw = procfs.read(f"{folder}/{name}/information")
         match = None if isinstance(raw, Gap) else _MINOR.search(raw)
         if match:
             minors[name.lower()] = int(match[1])

@@ -10,9 +10,9 @@ import re
 import time
 from typing import NamedTuple
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Gap
+from cockpit import procfs
 from cockpit.model.host import Host
+from cockpit.procfs import Gap
 
 SECTOR_BYTES = 512
 """Unit of /proc/diskstats, whatever the disk's own sectors are (Documentation/iostats)."""
@@ -81,8 +81,8 @@ class HostSource:
 
     def _counters(self, gaps: dict[str, str]) -> Counters | None:
         # The first line is enough; the kernel writes one for each CPU and interrupt behind it.
-        cpu = proc.read(f"{self._root}/stat", 512)
-        disks = proc.read_long(f"{self._root}/diskstats", 1 << 18)
+        cpu = procfs.read(f"{self._root}/stat", 512)
+        disks = procfs.read_long(f"{self._root}/diskstats", 1 << 18)
         if isinstance(cpu, Gap):
             gaps.update(dict.fromkeys(("cpu_pct", "iowait_pct"), cpu.reason))
             return None
@@ -92,12 +92,12 @@ class HostSource:
         return Counters(time.monotonic(), busy, iowait, busy + idle + iowait, *sectors)
 
     def _load(self) -> float | None:
-        raw = proc.read(f"{self._root}/loadavg", 64)
+        raw = procfs.read(f"{self._root}/loadavg", 64)
         return None if isinstance(raw, Gap) else float(raw.split(None, 1)[0])
 
     def _memory(self, gaps: dict[str, str]) -> tuple[int | None, int | None, int | None]:
         """(total, used, swap used); of the container when it has less than the host."""
-        raw = proc.read(f"{self._root}/meminfo")
+        raw = procfs.read(f"{self._root}/meminfo")
         if isinstance(raw, Gap):
             gaps.update(dict.fromkeys(("memory_total_bytes", "memory_used_bytes"), raw.reason))
             return None, None, None
@@ -175,16 +175,16 @@ class CgroupLimit(NamedTuple):
         used = _integer(f"{self.folder}/{self.usage_file}")
         if limit is None or used is None or limit >= host_total:
             return None
-        stat = proc.read_long(f"{self.folder}/memory.stat", 16384)
+        stat = procfs.read_long(f"{self.folder}/memory.stat", 16384)
         found = None if isinstance(stat, Gap) else _INACTIVE.findall(stat)
         return limit, max(0, used - (int(found[-1]) if found else 0))
 
 
 def cgroup_limit(root: str, mount: str = "/sys/fs/cgroup") -> CgroupLimit | None:
     """Looks from our own cgroup upwards, v2 and v1, for the smallest limit."""
-    raw = proc.read(f"{root}/self/cgroup")
+    raw = procfs.read(f"{root}/self/cgroup")
     best: tuple[int, CgroupLimit] | None = None
-    for base, path in () if isinstance(raw, Gap) else _memory_groups(proc.text(raw), mount):
+    for base, path in () if isinstance(raw, Gap) else _memory_groups(procfs.text(raw), mount):
         parts = path.strip("/").split("/")
         for depth in range(len(parts), -1, -1):
             folder = "/".join([base, *parts[:depth]]).rstrip("/")
@@ -202,7 +202,7 @@ def _memory_groups(cgroup: str, mount: str) -> list[tuple[str, str]]:
 
 
 def _integer(path: str) -> int | None:
-    raw = proc.read(path, 64)
+    raw = procfs.read(path, 64)
     return int(raw) if isinstance(raw, bytes) and raw.strip().isdigit() else None
 
 
@@ -213,7 +213,7 @@ def container_kind() -> str | None:
     for mark, kind in (("/run/.containerenv", "podman"), ("/.dockerenv", "docker")):
         if os.path.exists(mark):
             return kind
-    raw = proc.read("/run/systemd/container", 64)
+    raw = procfs.read("/run/systemd/container", 64)
     if isinstance(raw, bytes) and raw.strip():
-        return proc.text(raw).strip()
+        return procfs.text(raw).strip()
     return os.environ.get("container")  # noqa: SIM112 - lxc, nspawn and podman spell it so

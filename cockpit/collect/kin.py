@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Gap, Stat
+from cockpit import procfs
 from cockpit.model.process import Relative
+from cockpit.procfs import Gap, Stat
 
 DEPTH = 64
 """No tree of processes is deeper; a pid reused in the middle of a walk could make a circle."""
@@ -27,7 +27,7 @@ class Kin:
 
     def relative(self, pid: int) -> Relative | None:
         """One process as the tree shows it; None: not in this /proc."""
-        stat = proc.stat(self._root, pid)
+        stat = procfs.stat(self._root, pid)
         if isinstance(stat, Gap):
             self._known.pop(pid, None)
             return None
@@ -68,14 +68,14 @@ class Kin:
 
 def relative_of(root: str, pid: int, stat: Stat) -> Relative:
     """Reads argv and user of one process."""
-    command = proc.command(root, pid)
-    status = proc.status(root, pid)
+    command = procfs.command(root, pid)
+    status = procfs.status(root, pid)
     return Relative(
         pid=pid,
         ppid=stat.ppid,
         name=stat.name,
         command=() if isinstance(command, Gap) else command,
-        user=None if isinstance(status, Gap) else proc.user_name(status.uid),
+        user=None if isinstance(status, Gap) else procfs.user_name(status.uid),
     )
 
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Gap
+from cockpit import procfs
+from cockpit.procfs import Gap
 
 MAPS_LIMIT_BYTES = 1 << 20
 """A torch process has 1000 to 3000 mappings of about 110 bytes; reading them costs 1 to 3 ms."""
@@ -70,15 +70,15 @@ class Owner:
 def read_owner(root: str, pid: int, argv: Sequence[str], name: str) -> Owner:
     """Reads cgroup, environ and, where argv does not show the framework, maps of one process."""
     gaps: dict[str, str] = {}
-    environment = proc.environment(root, pid)
+    environment = procfs.environment(root, pid)
     if isinstance(environment, Gap):
         gaps.update(dict.fromkeys(ENVIRONMENT_FIELDS, environment.reason))
         environment = {}
-    groups = proc.read_long(f"{root}/{pid}/cgroup", 16384)
+    groups = procfs.read_long(f"{root}/{pid}/cgroup", 16384)
     if isinstance(groups, Gap):
         gaps.update(dict.fromkeys(("container", "pod"), groups.reason))
         groups = b""
-    cgroup = proc.text(groups)
+    cgroup = procfs.text(groups)
     framework = framework_of_command(argv, name) or _framework_of_maps(root, pid, gaps)
     ranks = ranks_of(environment, argv)
     found: dict[str, str | int | None] = {
@@ -194,7 +194,7 @@ def framework_of_libraries(maps: bytes) -> str | None:
 
 
 def _framework_of_maps(root: str, pid: int, gaps: dict[str, str]) -> str | None:
-    maps = proc.read_long(f"{root}/{pid}/maps", MAPS_LIMIT_BYTES)
+    maps = procfs.read_long(f"{root}/{pid}/maps", MAPS_LIMIT_BYTES)
     if isinstance(maps, Gap):
         gaps["framework"] = maps.reason
         return None
@@ -202,7 +202,7 @@ def _framework_of_maps(root: str, pid: int, gaps: dict[str, str]) -> str | None:
 
 
 def _executable(root: str, pid: int) -> str | None:
-    link = proc.read_link(f"{root}/{pid}/exe")
+    link = procfs.read_link(f"{root}/{pid}/exe")
     return None if isinstance(link, Gap) else link
 
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import msgspec
 
-from cockpit.collect import proc
+from cockpit import procfs
 from cockpit.collect.kin import Kin, survivors
-from cockpit.collect.proc import Gap, Stat
 from cockpit.collect.readings import ProcessUse
 from cockpit.collect.selection import Selection
 from cockpit.collect.stray import Parent, Suspect, judge
@@ -22,6 +21,7 @@ from cockpit.collect.turnover import ProcessReading, Turnover
 from cockpit.collect.watched import Watched, merge
 from cockpit.model.gpu import Gpu
 from cockpit.model.process import Process, Relative, Stray
+from cockpit.procfs import Gap, Stat
 
 OWNERS_PER_READ = 100
 OWNERS_BUDGET_S = 0.03
@@ -38,16 +38,16 @@ class ProcessTable:
         self._root = root
         self._owners_per_read = owners_per_read
         self._complete = False
-        self._keepable = proc.descriptors_to_keep()
+        self._keepable = procfs.descriptors_to_keep()
         self._watched: dict[int, Watched] = {}
         self._hidden: dict[int, Process] = {}
         self._turnover = Turnover(root)
         self._adopters: dict[int, bool] = {}
         self._kin = Kin(root)
         self._selection = Selection(root)
-        self._boot = proc.boot_time(root)
-        self._contained = not proc.in_initial_namespace(root)
-        self._hides = proc.hides_others(root)
+        self._boot = procfs.boot_time(root)
+        self._contained = not procfs.in_initial_namespace(root)
+        self._hides = procfs.hides_others(root)
         self._stats: tuple[float, dict[int, Stat]] = (-1e9, {})
         self._samples_lost: frozenset[int] = frozenset()
 
@@ -114,7 +114,7 @@ class ProcessTable:
         if gap is None:
             return None
         # Not known yet, or gone: then the pid may belong to a later process already.
-        stat = proc.stat(self._root, pid)
+        stat = procfs.stat(self._root, pid)
         if isinstance(stat, Gap):
             return stat.reason
         if watched:
@@ -209,14 +209,14 @@ class ProcessTable:
         return known
 
     def _leader_state(self, stat: Stat) -> str:
-        leader = proc.stat(self._root, stat.group) if stat.group else Gap("gone")
+        leader = procfs.stat(self._root, stat.group) if stat.group else Gap("gone")
         if isinstance(leader, Gap):
             return "gone" if leader.reason == "gone" and not self._hides else "alive"
         return "zombie" if leader.state in "ZX" else "alive"
 
     def _all_stats(self, now: float) -> dict[int, Stat]:
         if now - self._stats[0] >= FAMILY_EVERY_S:
-            self._stats = (now, dict(proc.all_stats(self._root)))
+            self._stats = (now, dict(procfs.all_stats(self._root)))
         return self._stats[1]
 
 

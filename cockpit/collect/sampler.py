@@ -11,7 +11,6 @@ from cockpit.collect.gpus import GpuSource
 from cockpit.collect.holders import Holders, HolderScan, device_minors, scan
 from cockpit.collect.host import HostSource
 from cockpit.collect.ledger import build_ledger
-from cockpit.collect.proc import in_initial_namespace
 from cockpit.collect.process_table import ProcessTable
 from cockpit.collect.readings import GpuReadings
 from cockpit.collect.turnover import ProcessReading
@@ -21,6 +20,7 @@ from cockpit.model.process import Process, Relative
 from cockpit.model.snapshot import SamplerStatus, Snapshot
 from cockpit.model.text import clean_command, size
 from cockpit.model.time import iso
+from cockpit.procfs import in_initial_namespace
 
 KEPT_EVENTS = 100
 PATIENCE_SHARE = 0.4

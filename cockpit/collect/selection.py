@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Stat
+from cockpit import procfs
+from cockpit.procfs import Stat
 
 COUNT = 40
 EVERY_S = 5.0
@@ -28,7 +28,7 @@ class Selection:
             return self._chosen
         stats = {
             pid: stat
-            for pid, stat in proc.all_stats(self._root)
+            for pid, stat in procfs.all_stats(self._root)
             if KTHREADD not in (pid, stat.ppid) and stat.state not in "ZX"
         }
         self._chosen = list(

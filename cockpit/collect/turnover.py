@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cockpit.collect import proc
-from cockpit.collect.proc import Gap
+from cockpit import procfs
 from cockpit.model.process import Process
+from cockpit.procfs import Gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Turnover:
         return ended
 
     def _lives(self, row: Process) -> bool:
-        stat = proc.stat(self._root, row.pid)
+        stat = procfs.stat(self._root, row.pid)
         if isinstance(stat, Gap) or row.start_ticks is None:
             return False
         return stat.start_ticks == row.start_ticks and stat.state not in "ZX"

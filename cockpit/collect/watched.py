@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cockpit.collect import proc
+from cockpit import procfs
 from cockpit.collect.owners import ENVIRONMENT_FIELDS, Owner, read_owner
-from cockpit.collect.proc import HZ, Gap, Stat, StatFile, parse_stat
 from cockpit.collect.readings import ProcessUse
 from cockpit.collect.stray import IDLE_CPU_PCT, Suspect
 from cockpit.model.process import DeviceUse, Process, ProcessKind, Stray
+from cockpit.model.time import iso
+from cockpit.procfs import HZ, Gap, Stat, StatFile, parse_stat
 
 COMMAND_EVERY_S = 30.0
 """argv may change: exec, setproctitle."""
@@ -50,7 +51,7 @@ class Watched:
         self._uid: int | None = None
         self._gaps: dict[str, str] = {}
         self._key: tuple[object, ...] = ()
-        self._started_at = None if boot is None else proc.iso(boot + stat.start_ticks / HZ)
+        self._started_at = None if boot is None else iso(boot + stat.start_ticks / HZ)
         self._raw = b""
         self._read_at = self._changed_at = now
         self._rest_s = 1.5 + pid % 4 * 0.5
@@ -59,7 +60,7 @@ class Watched:
         self._read_status()
 
     def _read_status(self) -> None:
-        status = proc.status(self._root, self.pid)
+        status = procfs.status(self._root, self.pid)
         if isinstance(status, Gap):
             self._gaps["user"] = status.reason
             return
@@ -117,14 +118,14 @@ class Watched:
 
     def _read_command(self, now: float) -> None:
         first, self._command_at = self._command_at < 0, now
-        command = proc.command(self._root, self.pid)
+        command = procfs.command(self._root, self.pid)
         if not isinstance(command, Gap) and command != self.command:
             self.command = command
             if not first:
                 self.owner = None  # another program, or it now says what it is
 
     def _read_directory(self) -> None:
-        link = proc.read_link(f"{self._root}/{self.pid}/cwd")
+        link = procfs.read_link(f"{self._root}/{self.pid}/cwd")
         self.directory = None if isinstance(link, Gap) else link
         if isinstance(link, Gap):
             self._gaps["cwd"] = link.reason
@@ -152,7 +153,7 @@ class Watched:
             cpu_pct=self.cpu_pct,
             quiet_s=None if self.computed_at is None else now - self.computed_at,
             idle_s=now - self.idle_since,
-            age_s=proc.age_s(stat.start_ticks),
+            age_s=procfs.age_s(stat.start_ticks),
             cpu_s=stat.cpu_ticks / HZ,
             first_ppid=None if stat.ppid == self.first_ppid else self.first_ppid,
             group=stat.group,
@@ -186,9 +187,9 @@ class Watched:
             pid=self.pid,
             start_ticks=stat.start_ticks,
             started_at=self._started_at,
-            tty=proc.terminal(stat.tty),
+            tty=procfs.terminal(stat.tty),
             framework=owner.framework,
-            user=None if self._uid is None else proc.user_name(self._uid),
+            user=None if self._uid is None else procfs.user_name(self._uid),
             uid=self._uid,
             command=self.command,
             name=stat.name,

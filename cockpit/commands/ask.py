@@ -10,7 +10,8 @@ from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Message, Progress, Reply, Tick
 from cockpit.errors import CockpitError, LinkError, NoDriverError
 from cockpit.model.snapshot import Snapshot
-from cockpit.settings import Settings, state_directory
+from cockpit.paths import state_directory
+from cockpit.settings import Settings
 
 PATIENCE_S = 3.0
 
@@ -31,7 +32,10 @@ def open_link(settings: Settings, *, complete: bool = False) -> Link:
 
 def engine_log() -> str | None:
     """Where an engine's stderr goes: its last words explain an end. None: nowhere to write."""
-    directory = state_directory()
+    folder = state_directory(os.environ)
+    if folder is None:
+        return None
+    directory = str(folder)
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError:

@@ -6,6 +6,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
+"""Those that a kill offers, by name without SIG, in the order of the menu."""
+NOT_ENDING = frozenset({"STOP", "CONT", "USR1", "USR2"})
+"""Delivered is done: nobody waits for an end."""
+
 RefusalCode = Literal["not_permitted", "protected", "gone", "changed", "readonly"]
 """``gone`` and ``changed`` (the pid is another process now) exit 5, the others 4."""
 
@@ -46,7 +51,7 @@ class PlannedTarget(Struct, frozen=True, kw_only=True):
     refusal: RefusalCode | None = None
     refusal_sentence: str | None = None
     note: str | None = None
-    """What a person should know first, such as "zombie: its children hold the device"."""
+    """What a person should know first, such as "zombie: its memory is held by pid 12"."""
 
 
 class KillPlan(Struct, frozen=True, kw_only=True):
@@ -59,7 +64,8 @@ class KillPlan(Struct, frozen=True, kw_only=True):
     loses: tuple[str, ...]
     """Sentences: what is lost by it."""
     typed: str | None = None
-    """The text that the user has to type (SIGKILL, or another user's process as root): the pid."""
+    """The text that the user has to type: the pid, or of several their number. For SIGKILL, for
+    another user's process (as root), for one that only may hold a dead process's memory."""
 
 
 class KillResult(Struct, frozen=True, kw_only=True):

@@ -10,9 +10,10 @@ import pytest
 from killing import SLEEP, FakeVram, Procs, alive
 
 from cockpit.act import job
-from cockpit.act.identity import Stat, Subject, all_stats, look
+from cockpit.act.identity import Subject, all_stats, look
 from cockpit.act.job import Family, Member, is_launcher, run_marks
 from cockpit.model.action import KillRequest, Target
+from cockpit.procfs import Stat
 
 TORCHRUN = ("/usr/bin/python3", "/opt/venv/bin/torchrun", "--nproc-per-node", "2", "train.py")
 TRAIN = ("/usr/bin/python3", "-u", "train.py")
@@ -37,7 +38,7 @@ class Table:
         ticks: int = 100,
     ) -> None:
         name = os.path.basename(command[0]) if command else "python3"
-        stat = Stat(pid, name, state, ppid, group, session, 0, 1, ticks)
+        stat = Stat(pid, name, state, ppid, group, session, start_ticks=ticks)
         self.subjects[pid] = Subject(stat, uid, pid, name, command)
 
     def family(self) -> Family:

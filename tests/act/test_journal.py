@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from cockpit.act.journal import Entry, Journal, bounded, default_path, now
+from cockpit.act.journal import Entry, Journal, bounded, default_path
+from cockpit.model.time import iso
 
 
 def entry(pid: int = 4711, command: str = "python train.py") -> Entry:
     return Entry(
-        at=now(),
+        at=iso(time.time()),
         uid=1000,
         user="ann",
         sudo_user=None,
@@ -97,9 +99,13 @@ def test_a_name_that_is_not_utf8_can_be_written(journal: Journal):
     assert json.loads(journal.path.read_text())["command"] == "train·.py"
 
 
-def test_the_path_follows_the_state_directory():
-    home = {"HOME": "/home/ann"}
-    usual = Path("/home/ann/.local/state/cockpit/journal.jsonl")
-    assert default_path(home) == usual
-    assert default_path({**home, "XDG_STATE_HOME": "relative"}) == usual
-    assert default_path({**home, "XDG_STATE_HOME": "/s"}) == Path("/s/cockpit/journal.jsonl")
+def test_the_path_follows_the_state_directory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/s")
+    assert default_path() == Path("/s/cockpit/journal.jsonl")
+
+
+def test_without_any_home_the_journal_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cockpit.act.journal.state_directory", lambda _environ: None)
+    journal = Journal()
+    assert not journal.write(entry())
+    assert "no home directory" in journal.trouble

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from killing import (
     GIB,
@@ -74,11 +75,87 @@ def test_a_zombie_leader_is_killed_through_the_child_that_holds_the_device(
     plan = kills.plan(ask(leader))
     assert [(t.pid, t.role) for t in plan.targets] == [(leader, "target"), (child, "holder")]
     assert "zombie" in plan.targets[0].note
-    for_leader, for_child = kills.run(plan.id, None, [].append)
+    for_leader, for_child = kills.run(plan.id, plan.typed, [].append)
     assert not alive(child)
     assert (for_leader.outcome, for_leader.freed_bytes) == ("freed", 6 * GIB)
     assert "dead already" in for_leader.sentence
     assert for_child.outcome == "ended"
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, holds: bool | None) -> None:
+    """What can be seen of the heirs' open device files."""
+    monkeypatch.setattr("cockpit.act.plan.holds_device", lambda _pid: holds)
+
+
+def test_a_zombie_without_vram_costs_nobody_of_its_session_his_life(kills_of: Make, procs: Procs):
+    leader, child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    for vram in (FakeVram({}), FakeVram({leader: 0})):
+        kills = kills_of(vram)
+        plan = kills.plan(ask(leader, named=True))
+        assert [(t.pid, t.role) for t in plan.targets] == [(leader, "target")]
+        assert "has ended already" in plan.targets[0].note
+        kills.run(plan.id, plan.typed, [].append)
+        assert alive(child)
+
+
+def test_an_heir_without_the_device_is_left_alone(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    leader, _child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    answers(monkeypatch, False)
+    plan = kills_of(FakeVram({leader: 6 * GIB})).plan(ask(leader))
+    assert [t.pid for t in plan.targets] == [leader]
+    assert "has ended already" in plan.targets[0].note
+
+
+def test_an_heir_that_is_seen_to_hold_the_device_goes_without_more_words(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    leader, child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    answers(monkeypatch, True)
+    plan = kills_of(FakeVram({leader: 6 * GIB})).plan(ask(leader, named=True))
+    assert (plan.typed, plan.targets[1].refusal) == (None, None)
+    assert plan.targets[0].note == f"zombie: its memory is held by pid {child}"
+    assert plan.targets[1].note == f"holds the device for pid {leader}"
+
+
+def test_an_heir_of_which_nothing_is_seen_wants_to_be_typed_or_named(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    leader, child = procs.pids(ZOMBIE)
+    wait_dead(leader)
+    answers(monkeypatch, None)
+    kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
+    asked = kills.plan(ask(leader))
+    assert asked.typed == str(child)
+    assert "cannot be seen" in asked.targets[1].note
+    named = kills.plan(ask(leader, named=True))
+    assert named.targets[1].refusal == "not_permitted"
+    kills.run(named.id, named.typed, [].append)
+    assert alive(child)
+    both = kills.plan(ask(leader, child, named=True))
+    assert [(t.role, t.refusal) for t in both.targets] == [("target", None), ("target", None)]
+    kills.run(both.id, both.typed, [].append)
+    assert not alive(child)
+
+
+@pytest.mark.parametrize("argv0", [b"tr\xff\xfein", b"\xed\xa0\x80"])
+def test_a_process_whose_argv_is_no_utf8_can_be_killed(
+    kills_of: Make, procs: Procs, journal: Journal, argv0: bytes
+):
+    argv = [argv0, b"-S", b"-c", SLEEP.encode(), b"\xff\xfe\x80bad"]
+    pid = procs.run(argv, executable=sys.executable).pid
+    kills = kills_of(FakeVram({pid: HELD}))
+    plan = kills.plan(ask(pid))
+    assert "\\x80bad" in plan.targets[0].command
+    msgspec.json.encode(plan)
+    results = kills.run(plan.id, plan.typed, [].append)
+    msgspec.json.encode(results)
+    assert results[0].outcome == "freed"
+    assert "\\x80bad" in journal.path.read_text()
 
 
 def test_a_zombies_holder_that_ignores_sigterm_is_offered_sigkill(kills_of: Make, procs: Procs):

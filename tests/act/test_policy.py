@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cockpit.act.identity import PF_KTHREAD, Stat, Subject, parse_stat
-from cockpit.act.policy import SIGNALS, Viewer, ancestors, judge, signal_name, signal_number
+from cockpit.act.identity import Subject
+from cockpit.act.policy import Viewer, ancestors, judge, signal_name, signal_number
 from cockpit.errors import UsageError
+from cockpit.model.action import SIGNALS
+from cockpit.procfs import PF_KTHREAD, Stat, parse_stat
 
 USER = Viewer(uid=1000, pid=500, ancestors=frozenset({400, 300, 1}))
 ROOT = Viewer(uid=0, pid=500, ancestors=frozenset({400, 300, 1}))
@@ -21,7 +23,7 @@ def subject(
     flags: int = 0,
     command: tuple[str, ...] = ("python3", "train.py"),
 ) -> Subject:
-    stat = Stat(pid, name, "S", 1, pid, pid, flags, 1, 1234)
+    stat = Stat(pid, name, "S", 1, pid, pid, flags=flags, start_ticks=1234)
     return Subject(stat, uid, pid, executable or name, command)
 
 
@@ -98,7 +100,7 @@ def test_readonly_comes_before_everything():
 
 def test_ancestors_are_followed_to_the_first_and_loops_end():
     stats = {
-        pid: Stat(pid, "x", "S", ppid, 0, 0, 0, 1, 0)
+        pid: Stat(pid, "x", "S", ppid, 0, 0)
         for pid, ppid in ((9, 7), (7, 3), (3, 1), (1, 0), (20, 21), (21, 20))
     }
     assert ancestors(9, stats) == {7, 3, 1}
@@ -123,7 +125,8 @@ def test_every_offered_signal_has_a_number():
 
 def test_a_process_name_with_blanks_and_brackets_is_read_to_its_last_bracket():
     rest = "Z 12 13 14 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 3 0 987654 0"
-    stat = parse_stat(f"4711 (a) (b) R 1 2) {rest}")
+    stat = parse_stat(f"4711 (a) (b) R 1 2) {rest} 0 0".encode())
+    assert stat is not None
     assert (stat.pid, stat.name, stat.state, stat.ppid) == (4711, "a) (b) R 1 2", "Z", 12)
     assert (stat.group, stat.session, stat.threads, stat.start_ticks) == (13, 14, 3, 987654)
     assert not stat.dead  # a leader in state Z with living threads is a living process

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from cockpit.collect import proc
+from cockpit import procfs
 from cockpit.collect.readings import ProcessUse
 
 MIB = 1 << 20
@@ -91,7 +91,7 @@ class Processes:
 
     def sleeper(self, **options: object) -> int:
         pid = self.popen(["sleep", "60"], **options).pid
-        wait_until(lambda: proc.command("/proc", pid) == ("sleep", "60") and state_of(pid) == "S")
+        wait_until(lambda: procfs.command("/proc", pid) == ("sleep", "60") and state_of(pid) == "S")
         return pid
 
     def launched(self, kind: str, *argv: str) -> Launched:
@@ -156,18 +156,18 @@ def use(pid: int, mib: int = 1000, *, gpu: int = 0, sm: float | None = None) -> 
 
 
 def start_of(pid: int) -> int | None:
-    stat = proc.stat("/proc", pid)
-    return stat.start_ticks if isinstance(stat, proc.Stat) else None
+    stat = procfs.stat("/proc", pid)
+    return stat.start_ticks if isinstance(stat, procfs.Stat) else None
 
 
 def state_of(pid: int) -> str | None:
-    stat = proc.stat("/proc", pid)
-    return stat.state if isinstance(stat, proc.Stat) else None
+    stat = procfs.stat("/proc", pid)
+    return stat.state if isinstance(stat, procfs.Stat) else None
 
 
 def parent_of(pid: int) -> int | None:
-    stat = proc.stat("/proc", pid)
-    return stat.ppid if isinstance(stat, proc.Stat) else None
+    stat = procfs.stat("/proc", pid)
+    return stat.ppid if isinstance(stat, procfs.Stat) else None
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -8,7 +8,8 @@ import sys
 import pytest
 from real_processes import Processes, wait_until
 
-from cockpit.collect import owners, proc
+from cockpit import procfs
+from cockpit.collect import owners
 
 ID = "0123456789abcdef" * 4
 POD = "0a1b2c3d_1111_2222_3333_444455556666"
@@ -133,7 +134,7 @@ def test_a_real_process_is_read_by_its_environment(processes: Processes) -> None
         "VIRTUAL_ENV": "/home/a/envs/torch26",
     }
     pid = processes.sleeper(env=around)
-    wait_until(lambda: proc.command("/proc", pid) == ("sleep", "60"))
+    wait_until(lambda: procfs.command("/proc", pid) == ("sleep", "60"))
     owner = owners.read_owner("/proc", pid, ("sleep", "60"), "sleep")
     assert (owner.rank, owner.local_rank, owner.world_size) == (3, 1, 8)
     assert (owner.tmux, owner.multiplexer) == ("%7", 4711)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from real_processes import MIB, Processes, as_other_user, use, wait_until
 
-from cockpit.collect import proc
+from cockpit import procfs
 from cockpit.collect.process_table import ProcessTable
 from cockpit.collect.readings import ProcessUse
 from cockpit.model.process import Process
@@ -112,7 +112,7 @@ def test_what_is_expensive_comes_a_few_processes_at_a_time(processes: Processes)
 def test_foreign_bytes_in_argv_can_be_encoded(processes: Processes) -> None:
     argv = [b"\xff\xfe\xed\xa0\x80", b"60"]
     pid = processes.popen(argv, executable="/bin/sleep", text=False).pid
-    wait_until(lambda: proc.command("/proc", pid) != proc.command("/proc", os.getpid()))
+    wait_until(lambda: procfs.command("/proc", pid) != procfs.command("/proc", os.getpid()))
     row = one(ProcessTable(), pid)
     assert row.command == ("\\xff\\xfe\\xed\\xa0\\x80", "60")
     assert json.loads(msgspec.json.encode(row))["command"][0].startswith("\\xff")
@@ -133,7 +133,7 @@ def test_another_argv_is_noticed_within_half_a_minute(processes: Processes, tmp_
     table = ProcessTable()
     assert one(table, pid, 0.0).command[0] == "sh"
     go.touch()
-    wait_until(lambda: proc.command("/proc", pid) == ("sleep", "61"))
+    wait_until(lambda: procfs.command("/proc", pid) == ("sleep", "61"))
     assert one(table, pid, 31.0).command == ("sleep", "61")
 
 

@@ -1,5 +1,6 @@
 """The only door to /proc: small readers and parsers. What the values mean is decided elsewhere.
 
+A base module: every room that looks at processes may import it, and it imports nothing of ours.
 Nothing here raises for a process that vanishes or is not ours: the answer is then a :class:`Gap`.
 os.open/read/close and an own parse read 500 ``stat`` files in 2.0 ms; psutil needs 11 to 56 ms.
 """
@@ -14,7 +15,6 @@ import re
 import resource
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,6 +24,8 @@ COMMAND_LIMIT_BYTES = 4096
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel (include/linux/proc_ns.h): the host's own namespace."""
 SIGHUP_BIT = 1
+PF_KTHREAD = 0x00200000
+"""include/linux/sched.h: the task is a kernel thread."""
 
 
 class Gap(NamedTuple):
@@ -33,19 +35,31 @@ class Gap(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat that change, and the identity (proc_pid_stat(5))."""
+    """The fields of /proc/PID/stat that somebody here needs (proc_pid_stat(5))."""
 
+    pid: int
     name: str
     state: str
     ppid: int
     group: int
     session: int
-    tty: int
-    cpu_ticks: int
+    tty: int = 0
+    flags: int = 0
+    cpu_ticks: int = 0
     """User and system time of the process and its ended threads, in 1/HZ s."""
-    threads: int
-    start_ticks: int
-    rss_bytes: int
+    threads: int = 1
+    start_ticks: int = 0
+    rss_bytes: int = 0
+
+    @property
+    def dead(self) -> bool:
+        """Zombie. A leader in state Z with living threads is a living process."""
+        return self.state in "ZX" and self.threads <= 1
+
+    @property
+    def kernel_thread(self) -> bool:
+        """Has no user space: signals do nothing to it."""
+        return bool(self.flags & PF_KTHREAD)
 
 
 class Status(NamedTuple):
@@ -114,17 +128,19 @@ def text(raw: bytes) -> str:
 
 def parse_stat(raw: bytes) -> Stat | None:
     """None for anything that is not a stat line. The name may hold blanks and brackets itself."""
-    end = raw.rfind(b")")
+    begin, end = raw.find(b"("), raw.rfind(b")")
     fields = raw[end + 2 :].split(None, 22)
-    if end < 0 or len(fields) < 22:
+    if begin < 0 or len(fields) < 22:
         return None
     return Stat(
-        text(raw[raw.find(b"(") + 1 : end]),
+        int(raw[:begin]),
+        text(raw[begin + 1 : end]),
         chr(fields[0][0]),
         int(fields[1]),
         int(fields[2]),
         int(fields[3]),
         int(fields[4]),
+        int(fields[6]),
         int(fields[11]) + int(fields[12]),
         int(fields[17]),
         int(fields[19]),
@@ -258,12 +274,17 @@ def open_files(root: str, pid: int, prefix: str, limit: int = 4096) -> tuple[str
 
 
 @lru_cache(maxsize=1024)
-def user_name(uid: int) -> str:
-    """The account's name, or the number as ps prints it. Cached: LDAP may take its time."""
+def account_name(uid: int) -> str | None:
+    """None: no account of that number. Cached: a directory service may answer slowly."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return text(os.fsencode(pwd.getpwuid(uid).pw_name))
     except KeyError:
-        return str(uid)
+        return None
+
+
+def user_name(uid: int) -> str:
+    """The account's name, or the number as ps prints it."""
+    return account_name(uid) or str(uid)
 
 
 @lru_cache(maxsize=256)
@@ -291,12 +312,6 @@ def boot_time(root: str) -> float | None:
 def age_s(start_ticks: int) -> float:
     """How long ago a process started."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / HZ)
-
-
-def iso(epoch_s: float) -> str:
-    """UTC, ISO 8601 with milliseconds, as every time in the model."""
-    moment = datetime.fromtimestamp(epoch_s, timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def in_initial_namespace(root: str) -> bool:

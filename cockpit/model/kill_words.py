@@ -1,16 +1,35 @@
-"""What a kill says: what would be lost, how it goes, what came of it. Pure text, no reading."""
+"""What a kill says: what would be lost, how it goes, what came of it. Pure text, no reading.
+
+Of the real kill (``act``) and of the demo's, which may not import ``act``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
-from cockpit.model.action import PlannedTarget
-from cockpit.model.process import Process
+from cockpit.model.action import SIGNALS, PlannedTarget
 from cockpit.model.text import GIB, MIB, clean, gib, plural, size
 
 
+class JobPart(Protocol):
+    """What a process has to do with a job: a row of the table, or a simulated process."""
+
+    @property
+    def rank(self) -> int | None:
+        """Of all ranks."""
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks there are."""
+
+    @property
+    def slurm_job(self) -> str | None:
+        """The job's number."""
+
+
 def losses(
-    signal: str, targets: Sequence[PlannedTarget], rows: Mapping[int, Process]
+    signal: str, targets: Sequence[PlannedTarget], rows: Mapping[int, JobPart]
 ) -> tuple[str, ...]:
     """What a person should weigh before confirming."""
     sent = [target for target in targets if target.refusal is None]
@@ -26,7 +45,7 @@ def losses(
     return (*found, *_ranks_left(sent, rows), *_slurm(sent, rows))
 
 
-def _ranks_left(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> list[str]:
+def _ranks_left(sent: Sequence[PlannedTarget], rows: Mapping[int, JobPart]) -> list[str]:
     ranks = [rows[t.pid] for t in sent if t.pid in rows and rows[t.pid].rank is not None]
     world = max((row.world_size or 0 for row in ranks), default=0)
     if not ranks or len(ranks) >= world:
@@ -38,12 +57,64 @@ def _ranks_left(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> l
     ]
 
 
-def _slurm(sent: Sequence[PlannedTarget], rows: Mapping[int, Process]) -> list[str]:
+def _slurm(sent: Sequence[PlannedTarget], rows: Mapping[int, JobPart]) -> list[str]:
     jobs = {rows[t.pid].slurm_job for t in sent if t.pid in rows} - {None}
     return [
         f"Part of Slurm job {job}: scancel {job} ends it as a whole."
         for job in sorted(clean(str(job)) for job in jobs)
     ]
+
+
+LAUNCHER_FIRST = "launcher of the job: goes first"
+READONLY = "this cockpit was started with --readonly: it signals nothing"
+
+
+def ignores(signal: str) -> str:
+    """A note on a target."""
+    return f"ignores SIG{signal}"
+
+
+def missing(pid: int) -> str:
+    """Nobody has that pid."""
+    return f"there is no process {pid} (any more)"
+
+
+def changed(pid: int) -> str:
+    """The pid was used again."""
+    return f"pid {pid} is another process now: nothing was signalled"
+
+
+def not_offered(signal: str) -> str:
+    """Not in the menu."""
+    return f"signal {signal!r} is not offered: use one of {', '.join(SIGNALS)}"
+
+
+def heir(dead: int, holds: bool) -> str:
+    """A note on a living process of a dead one's session or group."""
+    if holds:
+        return f"holds the device for pid {dead}"
+    return f"of the session of pid {dead}: whether it holds the device cannot be seen here"
+
+
+def not_named(pid: int, dead: int) -> str:
+    """The refusal of an heir that is not known to hold the device, where nobody is asked."""
+    return (
+        f"pid {pid} is of the session of pid {dead}, but whether it holds the device for it"
+        f" cannot be seen here: name {pid} as well to signal it"
+    )
+
+
+def left_behind(state: str, heirs: Mapping[int, bool]) -> str:
+    """A note on the dead one. ``heirs``: pid → its open device files were seen."""
+    sure, unsure = _pids(p for p in heirs if heirs[p]), _pids(p for p in heirs if not heirs[p])
+    parts = [f"its memory is held by {sure}"] if sure else []
+    parts += [f"its memory may be held by {unsure}, which cannot be seen here"] if unsure else []
+    return f"{state}: {'; '.join(parts)}"
+
+
+def _pids(pids: Iterable[int]) -> str:
+    found = sorted(pids)
+    return f"pid{'s' * (len(found) > 1)} {', '.join(map(str, found))}" if found else ""
 
 
 def elsewhere(pid: int) -> str:
