@@ -10,12 +10,22 @@ from itertools import count
 from cockpit.collect.recording_reader import load
 from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 
 SLOWEST, FASTEST = 0.25, 64.0
 REFUSAL = "this is a recording: nothing can be killed"
+RUN_REFUSAL = "this is a recording: nothing in it can be asked or changed"
 GAP = "recording"
 
 
@@ -141,6 +151,36 @@ class RecordedMachine:
             )
             for t in plan.targets
         )
+
+    def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:  # noqa: ARG002
+        """Raises RefusedError."""
+        raise RefusedError(RUN_REFUSAL)
+
+    def run_attach(
+        self,
+        pid: int,  # noqa: ARG002
+        start_ticks: int | None,  # noqa: ARG002
+        say: Callable[[str], None],  # noqa: ARG002
+    ) -> RunOutcome:
+        """Raises RefusedError."""
+        raise RefusedError(RUN_REFUSAL)
+
+    def ask_run(
+        self,
+        pid: int,  # noqa: ARG002
+        question: Question,  # noqa: ARG002
+        deep: bool,  # noqa: ARG002
+    ) -> Census | Segments | Stacks:
+        """Raises RefusedError."""
+        raise RefusedError(RUN_REFUSAL)
+
+    def do_in_run(
+        self,
+        request: RunRequest,  # noqa: ARG002
+        say: Callable[[str], None],  # noqa: ARG002
+    ) -> RunOutcome:
+        """Raises RefusedError."""
+        raise RefusedError(RUN_REFUSAL)
 
 
 def _row(snapshot: Snapshot, target: Target) -> Process | None:

@@ -16,12 +16,22 @@ from cockpit.collect.demo_gpu import GpuLoad, GpuSimulation, noise
 from cockpit.collect.demo_kill import DemoKill
 from cockpit.collect.demo_parts import Scenario
 from cockpit.collect.demo_rows import Rows, ledger, loads, used_bytes
+from cockpit.collect.demo_runs import DemoRuns
 from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.demo_world import World
 from cockpit.errors import UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.gpu import TopologyLink
 from cockpit.model.host import Host
+from cockpit.model.memory import (
+    AttachPlan,
+    Census,
+    Question,
+    RunOutcome,
+    RunRequest,
+    Segments,
+    Stacks,
+)
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import SamplerStatus, Snapshot
@@ -61,6 +71,7 @@ class SimulatedMachine:
         self._rows = Rows(self._world, self._gpus)
         self._events = Events(self._world)
         self._kill = DemoKill(self._world, self._now_s, sleep, readonly)
+        self._runs = DemoRuns(self._world, self._now_s, sleep, readonly)
         self._topology = _topology(self._scenario)
 
     def start(self) -> None:
@@ -70,7 +81,8 @@ class SimulatedMachine:
     def snapshot(self, interval_s: float) -> Snapshot:
         """This moment of the story."""
         now_s = self._now_s()
-        alive, lingering = self._world.alive(now_s), self._world.lingering(now_s)
+        alive = self._runs.shrunk(self._world.alive(now_s))
+        lingering = self._world.lingering(now_s)
         processes = self._rows.read(alive, now_s)
         ledgers = tuple(ledger(g, alive, lingering, now_s) for g in self._gpus.values())
         on = loads(processes, alive, now_s)
@@ -85,6 +97,7 @@ class SimulatedMachine:
             topology=self._topology,
             gpus=gpus,
             processes=processes,
+            runs=self._runs.read(alive, now_s),
             ledger=ledgers,
             events=self._events.read(alive, gpus, now_s),
             sampler=SamplerStatus(interval_s=interval_s, cpu_pct=0.7, rss_bytes=38 << 20),
@@ -114,6 +127,24 @@ class SimulatedMachine:
     ) -> tuple[KillResult, ...]:
         """Ends simulated processes. Raises RefusedError for an unknown or unconfirmed plan."""
         return self._kill.run(plan_id, typed, say)
+
+    def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:
+        """Raises TargetGoneError."""
+        return self._runs.attach_plan(pid, start_ticks)
+
+    def run_attach(
+        self, pid: int, start_ticks: int | None, say: Callable[[str], None]
+    ) -> RunOutcome:
+        """Raises RefusedError, TargetGoneError."""
+        return self._runs.attach(pid, start_ticks, say)
+
+    def ask_run(self, pid: int, question: Question, deep: bool) -> Census | Segments | Stacks:
+        """Raises RefusedError, TargetGoneError."""
+        return self._runs.ask(pid, question, deep)
+
+    def do_in_run(self, request: RunRequest, say: Callable[[str], None]) -> RunOutcome:
+        """Plays it on the simulated run. Raises RefusedError, TargetGoneError."""
+        return self._runs.do(request, say)
 
     def _now_s(self) -> float:
         return self._clock() - self._zero_s

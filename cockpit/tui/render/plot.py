@@ -7,6 +7,7 @@ global object: use this from the UI's thread only.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ _ASCII_AXES = str.maketrans("┤├│└┘┐┌┬┴┼─", "|||+++++++-")
 LEAST_SPAN_S = 10.0
 LEAST_WIDTH = 38
 """Plots are put side by side when each of them gets this many columns."""
+SECOND_SIGN = "="
 SMALLEST = (24, 5)
 """Below this many columns and lines a plot says nothing."""
 
@@ -35,20 +37,31 @@ def plot(
     interval_s: float,
     glyphs: Glyphs,
     role: Role = "bar",
+    second: Sequence[float | None] | None = None,
+    second_role: Role = "bar2",
 ) -> list[Line]:
     """One series, oldest first, a value each ``interval_s`` up to now; None leaves a gap.
 
     ``top`` is the upper end of the y axis (100 %, the power limit). The title takes a line of its
-    own. Too small a place gives the title alone.
+    own. Too small a place gives the title alone. A ``second`` series of the same length is drawn
+    in :data:`SECOND_SIGN`, so that the two differ without colours as well.
     """
     head: Line = ((title, "label"),)
     if width < SMALLEST[0] or height - 1 < SMALLEST[1]:
         return [head]
-    text = _draw(values, width, height - 1, top, interval_s, glyphs)
+    text = _draw(values, width, height - 1, top, interval_s, glyphs, second)
     lines = [line.rstrip() for line in text.split("\n")]
     if glyphs.ascii_only:
         lines = [line.translate(_ASCII_AXES) for line in lines]
-    return [head, *(((line[:width], role),) for line in lines[: height - 1])]
+    shown = [line[:width] for line in lines[: height - 1]]
+    if second is None:
+        return [head, *(((line, role),) for line in shown)]
+    return [head, *(_two_roles(line, role, second_role) for line in shown)]
+
+
+def _two_roles(line: str, role: Role, second_role: Role) -> Line:
+    parts = re.split(f"({re.escape(SECOND_SIGN)}+)", line)
+    return merged((part, second_role if n % 2 else role) for n, part in enumerate(parts))
 
 
 def _draw(
@@ -58,6 +71,7 @@ def _draw(
     top: float,
     interval_s: float,
     glyphs: Glyphs,
+    second: Sequence[float | None] | None = None,
 ) -> str:
     import plotext
 
@@ -66,6 +80,8 @@ def _draw(
     figure.theme("colorless")
     figure.plot_size(width, height)
     marker = "braille" if glyphs.braille and not glyphs.ascii_only else "*"
+    for xs, ys in _runs(second or (), interval_s):
+        figure.draw(figure.signal(xs, ys, marker=SECOND_SIGN).lines(True))
     for xs, ys in _runs(values, interval_s):
         figure.draw(figure.signal(xs, ys, marker=marker).lines(True))
     figure.axes(False, axis="x", side=1)

@@ -1,0 +1,262 @@
+"""What can be done in a run: each fix, what happens, what is lost by it; then its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cockpit.model.memory import AttachPlan, RunOutcome, RunRequest
+from cockpit.model.run import Run, RunDevice
+from cockpit.model.text import gib
+from cockpit.tui.line import Line, Row
+from cockpit.tui.render.cells import fit_line, foreign, merged, pad, wrapped
+from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.memory_bar import Slice, amount
+from cockpit.tui.render.memory_subject import OTHERS
+
+_WAYS = {
+    "agent": "An agent is there already: nothing is paused or loaded, it is only asked.",
+    "remote_exec": "sys.remote_exec: the interpreter itself runs our file at its next safe point.",
+    "ptrace": "ptrace: one thread stops for about 1 ms; a pending call loads the agent.",
+    "gdb": "gdb: the whole process stops for about 0.2 s; a pending call loads the agent.",
+}
+
+
+class Fix(NamedTuple):
+    """One thing to do, before anybody has said yes to it."""
+
+    key: str
+    title: str
+    aside: str
+    request: RunRequest
+    happens: tuple[str, ...]
+    loses: str
+
+
+def fixes_of(run: Run, slices: Sequence[Slice], framework: str | None) -> list[Fix]:
+    """What is offered for this run, the gentlest first. ``slices`` of all its devices together."""
+    pid = run.pid
+    cuda = bool(run.devices) and run.cuda_initialized is not False
+    fixes = [_gc(pid)]
+    if cuda and framework not in OTHERS:
+        fixes.append(_empty_cache(pid, slices))
+    if cuda:
+        fixes += [*_expandable(pid), *_history(pid), _snapshot(pid)]
+    return [*fixes, *_precision(pid)]
+
+
+def detach_fix(pid: int) -> Fix:
+    """Not in the menu: it has a key of its own."""
+    return Fix(
+        "detach",
+        "detach",
+        "",
+        RunRequest(pid=pid, op="detach"),
+        ("The agent's thread, socket and optimizer hook are taken out of the process.",),
+        "the numbers of its allocator, until it is attached again. The training goes on.",
+    )
+
+
+def undo_fix(request: RunRequest) -> Fix:
+    """The opposite of what was just done."""
+    what = (
+        f"{request.name} back to {request.value}"
+        if request.op == "set"
+        else (f"{request.op} {request.name or ''}".strip())
+    )
+    happens = ("It is done between two steps, as the first time.",)
+    return Fix("undo", f"undo: {foreign(what)}", "", request, happens, "nothing.")
+
+
+_STEP = "It runs on the training thread, right after the next optimizer step."
+
+
+def _gc(pid: int) -> Fix:
+    return Fix(
+        "gc",
+        "collect garbage",
+        "gc.collect()",
+        RunRequest(pid=pid, op="gc"),
+        (_STEP, "That step takes longer: about 0.1 s a million Python objects."),
+        "nothing. Tensors that only reference cycles held become cache.",
+    )
+
+
+def _empty_cache(pid: int, slices: Sequence[Slice]) -> Fix:
+    back, stuck = amount(slices, "returnable"), amount(slices, "stuck")
+    if back is None or stuck is None:
+        aside, words = "", "How much of the cache can come back is not known for this torch."
+    else:
+        cached = back + stuck + (amount(slices, "graphs") or 0)
+        aside = f"{gib(back)} GiB come back, {gib(stuck)} stuck"
+        words = f"{gib(back)} of {gib(cached)} GiB cached can come back"
+        words += f"; {gib(stuck)} GiB sit in split blocks and stay." if stuck else "."
+        if back < stuck:
+            words = (
+                f"Only {gib(back)} of {gib(cached)} GiB cached can be returned; {gib(stuck)} GiB "
+                "sit in split blocks (fragmentation). Try expandable_segments:True."
+            )
+    return Fix(
+        "empty_cache",
+        "give cache back to the GPU",
+        aside,
+        RunRequest(pid=pid, op="empty_cache"),
+        (words, _STEP),
+        "speed for a few steps: what was given back is asked for again with cudaMalloc.",
+    )
+
+
+def _expandable(pid: int) -> list[Fix]:
+    loses = (
+        "nothing that is allocated. Tensors sent to other processes by CUDA IPC stop working for "
+        "new segments."
+    )
+    on = ("New segments grow in place instead of splitting; those that are there stay.", _STEP)
+    off = ("New segments are fixed again; expandable ones that are there stay.", _STEP)
+    return [
+        Fix(
+            f"expandable_{word}",
+            f"expandable segments {word}",
+            aside,
+            RunRequest(pid=pid, op="set", name="expandable_segments", value=value),
+            happens,
+            loses if value else "nothing.",
+        )
+        for word, value, happens, aside in (
+            ("on", True, on, "against split blocks"),
+            ("off", False, off, ""),
+        )
+    ]
+
+
+def _history(pid: int) -> list[Fix]:
+    on = "Recording allocations (python stacks, last 100 000 events, about 2 µs each)."
+    return [
+        Fix(
+            "history_start",
+            "record allocations",
+            "by stack, 2 µs each",
+            RunRequest(pid=pid, op="history", name="start"),
+            (on, "Only what is allocated from then on has a stack."),
+            "about 2 µs an allocation, and some host memory.",
+        ),
+        Fix(
+            "history_stop",
+            "stop recording",
+            "",
+            RunRequest(pid=pid, op="history", name="stop"),
+            ("Allocations are recorded no longer.",),
+            "the stacks that were recorded.",
+        ),
+    ]
+
+
+def _snapshot(pid: int) -> Fix:
+    return Fix(
+        "snapshot",
+        "write a memory snapshot",
+        "for pytorch.org/memory_viz",
+        RunRequest(pid=pid, op="snapshot"),
+        (
+            "Segments, and the recorded allocations, go to a file that only you can read.",
+            "With 100 000 recorded allocations that step takes about 0.7 s more.",
+        ),
+        "nothing.",
+    )
+
+
+def _precision(pid: int) -> list[Fix]:
+    words = {
+        "high": ("TF32 matmul on", "fp32 products in TF32: several times faster, 10-bit mantissa"),
+        "highest": ("TF32 matmul off", "fp32 products in full fp32"),
+    }
+    return [
+        Fix(
+            f"precision_{value}",
+            title,
+            f"matmul precision {value}",
+            RunRequest(pid=pid, op="set", name="matmul_precision", value=value),
+            (f"{meaning}.", "bf16 and fp16 products are not touched. " + _STEP),
+            "bit-identical results with the steps before.",
+        )
+        for value, (title, meaning) in words.items()
+    ]
+
+
+# -- lines
+
+
+def fix_rows(fixes: Sequence[Fix], width: int, glyphs: Glyphs) -> list[Row]:
+    """The menu."""
+    rows = []
+    for fix in fixes:
+        line = merged(((f" {pad(fix.title, 28)}", ""), (f" {fix.aside}", "dim")))
+        rows.append(Row(fix.key, glyphs.finish(fit_line(line, width))))
+    return rows
+
+
+def fix_lines(fix: Fix, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """The question: what happens, what is lost."""
+    lines: list[Line] = [((f" {fix.title}", "strong"), (f"  in pid {pid}", "")), ()]
+    for text in fix.happens:
+        lines += [((f" {part}", ""),) for part in wrapped(text, max(8, width - 2))]
+    parts = wrapped(f"You lose: {fix.loses}", max(8, width - 2))
+    lines += [(), *(((f" {part}", "label"),) for part in parts)]
+    return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+def attach_lines(plan: AttachPlan, width: int, glyphs: Glyphs) -> list[Line]:
+    """The plan's sentence, and what its way means."""
+    refused = plan.way is None
+    sign = f"{glyphs.no} " if refused else ""
+    parts = wrapped(f"{sign}{foreign(plan.sentence)}", max(8, width - 2))
+    lines: list[Line] = [((f" {part}", "error" if refused else "strong"),) for part in parts]
+    if plan.way is not None:
+        texts = [_WAYS[plan.way]]
+        if plan.way != "agent":
+            texts.append("You lose: nothing. [d] takes the agent out again.")
+        lines.append(())
+        for text in texts:
+            lines += [((f" {part}", ""),) for part in wrapped(text, max(8, width - 2))]
+    return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+def outcome_lines(outcome: RunOutcome, width: int, glyphs: Glyphs) -> list[Line]:
+    """✓ or ✗ with the sentence, before and after side by side, the file, more to read."""
+    sign, role = (glyphs.yes, "good") if outcome.ok else (glyphs.no, "error")
+    parts = wrapped(foreign(outcome.sentence), max(8, width - 4))
+    lines: list[Line] = [
+        ((f" {sign if not n else ' '} ", role), (part, ""))  # type: ignore[misc]
+        for n, part in enumerate(parts)
+    ]
+    lines += before_after(outcome.before, outcome.after)
+    if outcome.path:
+        path = wrapped(foreign(outcome.path), max(8, width - 4))
+        lines += [(), *(((f"   {part}", "accent"),) for part in path)]
+    lines += [((f"   {foreign(line)}", ""),) for line in outcome.lines]
+    return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+_COMPARED = (
+    ("allocated", "allocated_bytes"),
+    ("reserved", "reserved_bytes"),
+    ("stuck in split blocks", "inactive_split_bytes"),
+    ("seen by the driver", "driver_seen_bytes"),
+)
+
+
+def before_after(before: Sequence[RunDevice], after: Sequence[RunDevice]) -> list[Line]:
+    """One line a value that both readings have; nothing where one of them is missing."""
+    lines: list[Line] = []
+    for old, new in zip(before, after, strict=False):
+        lines += [(), ((f"   {f'GPU {new.gpu}':22} {'before':>8} {'after':>8} {'':>8}", "label"),)]
+        for name, field in _COMPARED:
+            a, b = getattr(old, field), getattr(new, field)
+            if a is None or b is None:
+                continue
+            change = (b - a) / (1 << 30)
+            text = f"{change:+.1f}".replace("-", "−") if abs(change) >= 0.05 else "·"
+            role = "good" if change <= -0.05 else "dim"
+            spans = ((f"   {name:22} {gib(a):>8} {gib(b):>8} ", ""), (f"{text:>8}", role))
+            lines.append(spans)  # type: ignore[arg-type]
+    return lines

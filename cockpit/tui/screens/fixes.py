@@ -1,0 +1,92 @@
+"""The menu of what can be done in a run, and the dialog that does one of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from cockpit.model.memory import RunOutcome
+from cockpit.tui.line import Line
+from cockpit.tui.messages import RowChosen
+from cockpit.tui.render.fix_lines import Fix, fix_lines, fix_rows, undo_fix
+from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.key_line import key_line
+from cockpit.tui.screens.run_dialog import EDGE, WIDEST, RunDialog
+from cockpit.tui.widgets.line_view import FixedLines, LineView
+
+
+class FixMenu(ModalScreen[Fix | None]):
+    """Dismissed with the fix that was chosen; nothing is done here."""
+
+    AUTO_FOCUS = "#fixes"
+    DEFAULT_CSS = """
+    FixMenu { align: center middle; background: transparent; }
+    FixMenu #fixes { height: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,f", "dismiss(None)", "leave", id="fixes.leave"),
+    ]
+
+    def __init__(self, fixes: Sequence[Fix], glyphs: Glyphs) -> None:
+        super().__init__()
+        self._fixes = {fix.key: fix for fix in fixes}
+        self._glyphs = glyphs
+
+    def compose(self) -> ComposeResult:
+        """A list to choose from."""
+        with Vertical(classes="dialog"):
+            yield FixedLines(id="head")
+            yield LineView(id="fixes")
+            yield FixedLines(id="keys")
+
+    def on_mount(self) -> None:
+        """The lists do not change while they are shown."""
+        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        rows = fix_rows(list(self._fixes.values()), width, self._glyphs)
+        self.query_one("#fixes", LineView).show(rows)
+        title: Line = (
+            (" Fixes in the process", "strong"),
+            ("  each asks once before it acts", "dim"),
+        )
+        self.query_one("#head", FixedLines).show_lines([title, ()])
+        hints = key_line([("enter", "look at it"), ("esc", "leave")], width, self._glyphs)
+        self.query_one("#keys", FixedLines).show_lines([(), hints])
+
+    @on(RowChosen, "#fixes")
+    def chosen(self, event: RowChosen) -> None:
+        """Enter or a double click."""
+        event.stop()
+        self.dismiss(self._fixes.get(str(event.key)))
+
+
+class FixDialog(RunDialog):
+    """One fix: the question, the outcome, its undo."""
+
+    def __init__(self, fix: Fix) -> None:
+        super().__init__()
+        self._fix = fix
+
+    def question(self, width: int, glyphs: Glyphs) -> list[Line]:
+        """What happens and what is lost."""
+        return fix_lines(self._fix, self._fix.request.pid, width, glyphs)
+
+    def yes(self) -> str:
+        """The fix by its name."""
+        return self._fix.title
+
+    async def perform(self) -> RunOutcome:
+        """At the next step of the run."""
+        return await self.cockpit.session.do_in_run(self._fix.request, self.say)
+
+    def begin_undo(self) -> None:
+        """The opposite is a fix like any other: it asks as well."""
+        undo = None if self._outcome is None else self._outcome.undo
+        if undo is not None:
+            self._fix = undo_fix(undo)
+            self.start_over()

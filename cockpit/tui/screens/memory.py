@@ -1,0 +1,347 @@
+"""The memory of a run: bar and trend, segment map, census, allocations by stack, threads; fixes.
+
+The bar is drawn from each snapshot; the other parts are asked for when they are opened or with
+``r``. ``j`` and ``k`` scroll here as everywhere, so the threads have ``t``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from textual import work
+from textual.binding import Binding, BindingType
+
+from cockpit.errors import CockpitError
+from cockpit.model.memory import Census, Segments, Stacks
+from cockpit.model.process import Process
+from cockpit.model.run import Run, RunDevice
+from cockpit.model.run_history import RunHistory
+from cockpit.model.text import GIB
+from cockpit.model.time import iso
+from cockpit.tui.line import Line
+from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.census_lines import census_lines, site_lines
+from cockpit.tui.render.fix_lines import Fix, detach_fix, fixes_of
+from cockpit.tui.render.memory_bar import Slice, slices_of
+from cockpit.tui.render.memory_page import (
+    device_lines,
+    driver_bars,
+    driver_view_lines,
+    facts_line,
+    memory_title,
+    state_lines,
+)
+from cockpit.tui.render.memory_subject import Subject, place_of, segments_for
+from cockpit.tui.render.memory_tabs import tab_line
+from cockpit.tui.render.plot import plot
+from cockpit.tui.render.rank_lines import family, rank_lines
+from cockpit.tui.render.segment_map import segment_lines
+from cockpit.tui.render.stack_lines import stack_lines
+from cockpit.tui.render.times import clock
+from cockpit.tui.screens.base import SubPage
+from cockpit.tui.view import View, utc_offset_s
+
+Tab = Literal["bar", "segments", "census", "history", "stacks"]
+TABS: tuple[Tab, ...] = ("bar", "segments", "census", "history", "stacks")
+PLOT_EVERY_S = 2.0
+"""A plot shifts as a whole, which costs bytes: it moves every other second at the most."""
+PLOT_HEIGHT = 10
+_GROUPED_AFTER = 4
+"""From so many devices on, only the first two of a run have a plot."""
+
+
+class MemoryScreen(SubPage):
+    """``MemoryScreen(process, pid, history)``.
+
+    ``process`` is the row it was opened from (None: a run that holds no GPU memory yet);
+    ``history`` the app's, which has seen more than this page (None: one of its own).
+    """
+
+    HINTS = (
+        "page.back",
+        "memory.fix",
+        "memory.attach",
+        "memory.segments",
+        "memory.census",
+        "memory.stacks",
+        "memory.history",
+        "memory.bar",
+        "memory.next",
+        "memory.detach",
+        "memory.again",
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "tab('bar')", "bar", id="memory.bar", tooltip="Bar, trend and advice"),
+        Binding("s", "tab('segments')", "segments", id="memory.segments", tooltip="Segment map"),
+        Binding("c", "tab('census')", "census", id="memory.census", tooltip="Tensors by kind"),
+        Binding("h", "tab('history')", "by stack", id="memory.history", tooltip="By stack"),
+        Binding("t", "tab('stacks')", "threads", id="memory.stacks", tooltip="Where threads are"),
+        Binding("tab", "next_tab(1)", "next part", id="memory.next_tab", show=False),
+        Binding("shift+tab", "next_tab(-1)", "part before", id="memory.previous_tab", show=False),
+        Binding("C", "deep", "deep census", id="memory.deep", show=False),
+        Binding("r,f5", "again", "read again", id="memory.again"),
+        Binding("f", "fix", "fix", id="memory.fix", tooltip="What can be done in the process"),
+        Binding("a", "attach", "attach", id="memory.attach", tooltip="Load the agent"),
+        Binding("d", "detach", "detach", id="memory.detach", tooltip="Take the agent out"),
+        Binding("left", "step(-1)", "run before", id="memory.previous", show=False),
+        Binding("right", "step(1)", "next run", id="memory.next", key_display="← →"),
+    ]
+
+    def __init__(
+        self, process: Process | None, pid: int, history: RunHistory | None = None
+    ) -> None:
+        super().__init__()
+        self._pid = pid
+        self._process = process
+        self._history = RunHistory() if history is None else history
+        self._tab: Tab = "bar"
+        self._forget()
+
+    def _forget(self) -> None:
+        """Another run: nothing that was asked holds."""
+        self._segments: Segments | None = None
+        self._census: Census | None = None
+        self._stacks: Stacks | None = None
+        self._asked_at = ""
+        self._trouble: str | None = None
+        self._plotted: tuple[object, ...] | None = None
+        self._plots: list[Line] = []
+
+    def on_mount(self) -> None:
+        """The segment map makes the bar exact, and costs two milliseconds."""
+        if self._run_now() is not None:
+            self._ask("segments")
+
+    def choose(self, pid: int) -> None:
+        """Show another process."""
+        view = self.cockpit.view
+        rows = () if view is None else view.snapshot.processes
+        self._pid, self._process = pid, next((p for p in rows if p.pid == pid), None)
+        self._forget()
+        if self._tab != "bar" or self._run_now() is not None:
+            self._ask("segments" if self._tab == "bar" else self._tab)
+        self.redraw()
+
+    # -- keys
+
+    def action_tab(self, tab: Tab) -> None:
+        """One part of the page; asked for when it is opened."""
+        self._tab = tab
+        if tab != "bar":
+            self._ask(tab)
+        self.redraw()
+
+    def action_next_tab(self, step: int) -> None:
+        """Round the end."""
+        self.action_tab(TABS[(TABS.index(self._tab) + step) % len(TABS)])
+
+    def action_again(self) -> None:
+        """Ask anew."""
+        self._ask("segments" if self._tab == "bar" else self._tab)
+
+    def action_deep(self) -> None:
+        """The census of every object."""
+        self._tab = "census"
+        self._ask("census", deep=True)
+        self.redraw()
+
+    def action_step(self, step: int) -> None:
+        """The next attached run, round the end."""
+        view = self.cockpit.view
+        pids = [] if view is None else [run.pid for run in view.snapshot.runs]
+        if pids:
+            here = pids.index(self._pid) if self._pid in pids else -min(step, 0) - 1
+            self.choose(pids[(here + step) % len(pids)])
+
+    def action_attach(self) -> None:
+        """The dialog asks first."""
+        from cockpit.tui.screens.attach import AttachDialog
+
+        ticks = None if self._process is None else self._process.start_ticks
+        self.app.push_screen(AttachDialog(self._pid, ticks), self._changed)
+
+    def action_fix(self) -> None:
+        """The menu; the dialog of what was chosen asks once."""
+        from cockpit.tui.screens.fixes import FixMenu
+
+        run, view = self._run_now(), self.cockpit.view
+        if run is None or view is None:
+            self.notify("No agent is in this process: press a to attach.", timeout=4)
+            return
+        framework = None if self._process is None else self._process.framework
+        fixes = fixes_of(run, self._sum(run), framework)
+        self.app.push_screen(FixMenu(fixes, view.glyphs), self._fix)
+
+    def action_detach(self) -> None:
+        """The dialog asks first."""
+        if self._run_now() is not None:
+            self._fix(detach_fix(self._pid))
+
+    def _fix(self, fix: Fix | None) -> None:
+        if fix is not None:
+            from cockpit.tui.screens.fixes import FixDialog
+
+            self.app.push_screen(FixDialog(fix), self._changed)
+
+    def _changed(self, done: bool | None) -> None:
+        if done and self._run_now() is not None:
+            self._ask("segments" if self._tab == "bar" else self._tab)
+        self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Read-only offers no action at all; attach and detach as they apply."""
+        if action in ("attach", "detach", "fix"):
+            attached = self._run_now() is not None
+            wanted = not attached if action == "attach" else attached
+            return wanted and self.cockpit.offers_actions
+        return True
+
+    # -- what is asked
+
+    @work(exclusive=True, exit_on_error=False)
+    async def _ask(self, tab: Tab, deep: bool = False) -> None:
+        session, pid = self.cockpit.session, self._pid
+        trouble: str | None = None
+        try:
+            if tab == "census":
+                census = await session.census(pid, deep=deep)
+                self._census = census if pid == self._pid else self._census
+            elif tab == "stacks":
+                stacks = await session.stacks(pid)
+                self._stacks = stacks if pid == self._pid else self._stacks
+            else:
+                segments = await session.segments(pid)
+                self._segments = segments if pid == self._pid else self._segments
+        except CockpitError as error:
+            trouble = str(error)
+        if pid == self._pid:
+            self._trouble = trouble
+            view = self.cockpit.view
+            self._asked_at = "" if view is None else view.snapshot.taken_at
+            self.redraw()
+
+    # -- drawing
+
+    def show(self, view: View) -> None:
+        """Title, parts, and the part that is open."""
+        self._history.append(view.snapshot)
+        subject = self._subject(view)
+        width = self.app.size.width
+        self.refresh_bindings()
+        title = memory_title(subject, width, view.glyphs)
+        lines = [*self._head(view, subject, width), *self._body(view, subject, width)]
+        self.show_lines(view, title, lines)
+
+    def _subject(self, view: View) -> Subject:
+        snapshot = view.snapshot
+        row = next((one for one in snapshot.processes if one.pid == self._pid), None)
+        self._process = row or self._process
+        return Subject(
+            pid=self._pid,
+            process=self._process,
+            run=next((run for run in snapshot.runs if run.pid == self._pid), None),
+            gpus={gpu.index: gpu for gpu in snapshot.gpus},
+            history=self._history,
+            segments=self._segments,
+        )
+
+    def _head(self, view: View, subject: Subject, width: int) -> list[Line]:
+        facts = facts_line(subject, width)
+        lines: list[Line] = [facts] if facts else []
+        known = self._history.known_at(self._pid)
+        at = "–" if known is None else clock(iso(known), utc_offset_s())
+        lines += state_lines(subject, width, at)
+        if subject.process is not None and subject.run is None:
+            present = any(one.pid == self._pid for one in view.snapshot.processes)
+            lines += [] if present else [((" It holds no GPU memory any more.", "warn"),)]
+        lines.append(tab_line(TABS, self._tab, width, view.glyphs))
+        return [view.glyphs.finish(line) for line in lines]
+
+    def _body(self, view: View, subject: Subject, width: int) -> list[Line]:
+        if self._tab == "bar":
+            return self._bar(view, subject, width)
+        if self._trouble is not None:
+            parts = wrapped(foreign(self._trouble), width - 2)
+            return [((f" {part}", "warn"),) for part in parts]
+        answer = self._answer(view, width)
+        if answer is None:
+            return [((f" asking pid {self._pid} …", "dim"),)]
+        at = clock(self._asked_at, utc_offset_s())
+        return [((f" as of {at}   [r] reads again", "dim"),), *answer]
+
+    def _answer(self, view: View, width: int) -> list[Line] | None:
+        """What was asked for, as lines; None while it is on its way."""
+        glyphs = view.glyphs
+        if self._tab == "census" and self._census is not None:
+            return census_lines(self._census, width, glyphs)
+        if self._tab == "stacks" and self._stacks is not None:
+            return stack_lines(self._stacks, width, glyphs)
+        if self._tab == "segments" and self._segments is not None:
+            return segment_lines(self._segments, width, glyphs)
+        if self._tab == "history" and self._segments is not None:
+            return site_lines(self._segments.sites, width, glyphs)
+        return None
+
+    def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:
+        run, glyphs = subject.run, view.glyphs
+        if run is None:
+            offers = self.cockpit.offers_actions
+            lines = driver_view_lines(subject, width, offers)
+            return [glyphs.finish(line) for line in (*lines, *driver_bars(subject, width, glyphs))]
+        lines = []
+        for device in run.devices:
+            lines += [*device_lines(subject, device, width, glyphs), ()]
+        snapshot = view.snapshot
+        kin = family(self._pid, snapshot.runs, {one.pid: one for one in snapshot.processes})
+        ranks = rank_lines(kin, self._pid, width, glyphs)
+        lines += [*ranks, ()] if ranks else []
+        return [*lines, *self._plot_lines(view, run, width)]
+
+    def _plot_lines(self, view: View, run: Run, width: int) -> list[Line]:
+        beat = int(self._history.count * view.interval_s / PLOT_EVERY_S)
+        state = (self._pid, width, beat, len(run.devices))
+        if state != self._plotted:
+            self._plotted = state
+            shown = run.devices[: 2 if len(run.devices) > _GROUPED_AFTER else _GROUPED_AFTER]
+            self._plots = [
+                line for device in shown for line in self._device_plot(view, device, width)
+            ]
+        return self._plots
+
+    def _device_plot(self, view: View, device: RunDevice, width: int) -> list[Line]:
+        gpus = {gpu.index: gpu for gpu in view.snapshot.gpus}
+        total = place_of(gpus.get(device.gpu)).total_bytes
+        allocated = self._gibs(device.gpu, "allocated")
+        reserved = self._gibs(device.gpu, "reserved")
+        most = max([one for one in reserved if one is not None], default=1.0)
+        top = total / GIB if total is not None else most * 1.1
+        return plot(
+            allocated,
+            width - 1,
+            PLOT_HEIGHT,
+            title=f" GPU {device.gpu}, GiB: allocated (line), reserved (=)",
+            top=max(top, most, 0.1),
+            interval_s=view.interval_s,
+            glyphs=view.glyphs,
+            second=reserved,
+        )
+
+    def _gibs(self, gpu: int, metric: Literal["allocated", "reserved"]) -> list[float | None]:
+        values = self._history.values(self._pid, gpu, metric)
+        first = next((n for n, one in enumerate(values) if one is not None), 0)
+        return [None if one is None else one / GIB for one in values[first:]]
+
+    def _run_now(self) -> Run | None:
+        view = self.cockpit.view
+        runs: Sequence[Run] = () if view is None else view.snapshot.runs
+        return next((run for run in runs if run.pid == self._pid), None)
+
+    def _sum(self, run: Run) -> list[Slice]:
+        """The slices of all devices together: a fix works on all of them."""
+        total: dict[str, Slice] = {}
+        for device in run.devices:
+            for one in slices_of(device, segments_for(self._segments, run, device.gpu)):
+                old = total.get(one.key)
+                total[one.key] = one._replace(bytes=one.bytes + (old.bytes if old else 0))
+        return list(total.values())

@@ -1,0 +1,170 @@
+"""What attach and the fixes have in common: the question, one confirmation, progress, outcome.
+
+Nothing is done before ``enter`` or ``y``; while it is done, ``esc`` leaves and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from cockpit.errors import CockpitError
+from cockpit.model.memory import RunOutcome
+from cockpit.tui.line import Line
+from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.fix_lines import outcome_lines
+from cockpit.tui.render.glyphs import Glyphs
+from cockpit.tui.render.key_line import Hint, key_line
+from cockpit.tui.widgets.line_view import FixedLines
+
+if TYPE_CHECKING:
+    from cockpit.tui.app import CockpitApp
+
+WIDEST = 100
+EDGE = 4
+"""Columns that border and padding of the dialog take."""
+_PROGRESS = 4
+
+
+class RunDialog(ModalScreen[bool]):
+    """Dismissed with whether something was done."""
+
+    AUTO_FOCUS = ""
+    DEFAULT_CSS = """
+    RunDialog { align: center middle; background: transparent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,n", "leave", "leave", id="dialog.leave"),
+        Binding("enter,y", "confirm", "do it", id="dialog.confirm"),
+        Binding("u", "undo", "undo", id="dialog.undo"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress: list[str] = []
+        self._outcome: RunOutcome | None = None
+        self._error: str | None = None
+        self._busy = False
+        self._done = False
+
+    def compose(self) -> ComposeResult:
+        """Lines alone: nothing has to be typed."""
+        with Vertical(classes="dialog"):
+            yield FixedLines(id="lines")
+
+    def on_mount(self) -> None:
+        """The question stands there at once."""
+        self.show()
+
+    @property
+    def cockpit(self) -> CockpitApp:
+        """The app, by its own type."""
+        return cast("CockpitApp", self.app)
+
+    # -- what a dialog of this kind says
+
+    def question(self, width: int, glyphs: Glyphs) -> list[Line]:
+        """What happens, and what is lost by it."""
+        raise NotImplementedError
+
+    def can_confirm(self) -> bool:
+        """Whether there is anything to be done."""
+        return True
+
+    def yes(self) -> str:
+        """What ``enter`` does, in two words."""
+        raise NotImplementedError
+
+    async def perform(self) -> RunOutcome:
+        """Raises CockpitError with a sentence."""
+        raise NotImplementedError
+
+    # -- keys
+
+    def action_leave(self) -> None:
+        """What was begun goes on."""
+        self.dismiss(self._done)
+
+    def action_confirm(self) -> None:
+        """Do it; after the end, leave."""
+        if self._outcome is not None or self._error is not None:
+            self.action_leave()
+        elif not self._busy and self.can_confirm():
+            self._run()
+
+    def action_undo(self) -> None:
+        """Ask anew, for the opposite."""
+        undo = None if self._outcome is None else self._outcome.undo
+        if undo is not None:
+            self.begin_undo()
+
+    def begin_undo(self) -> None:
+        """Overridden where outcomes can be undone."""
+
+    def start_over(self) -> None:
+        """Back to the question."""
+        self._progress, self._outcome, self._error = [], None, None
+        self.show()
+
+    @work(exclusive=True, exit_on_error=False)
+    async def _run(self) -> None:
+        self._busy = self._done = True
+        self.show()
+        try:
+            self._outcome = await self.perform()
+        except CockpitError as error:
+            self._error = str(error)
+        self._busy = False
+        self.show()
+
+    def say(self, sentence: str) -> None:
+        """Progress."""
+        self._progress.append(sentence)
+        self.show()
+
+    # -- what is seen
+
+    def show(self) -> None:
+        """Draw the state."""
+        view = self.cockpit.view
+        if view is None or not self.is_attached:
+            return
+        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
+        hints = key_line(self._hints(), width, view.glyphs)
+        self.query_one("#lines", FixedLines).show_lines([*body, (), hints])
+
+    def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
+        if self._error is not None:
+            return sentence_lines(self._error, width, glyphs)
+        if self._outcome is not None:
+            return outcome_lines(self._outcome, width, glyphs)
+        lines = self.question(width, glyphs)
+        if self._busy:
+            said: Sequence[str] = self._progress[-_PROGRESS:] or ["asking the engine"]
+            return [*lines, (), *(((f" {foreign(one)} …", "dim"),) for one in said)]
+        return lines
+
+    def _hints(self) -> list[Hint]:
+        if self._busy:
+            return [("esc", "leave; it goes on")]
+        if self._outcome is not None or self._error is not None:
+            can_undo = self._outcome is not None and self._outcome.undo is not None
+            return [("enter", "close"), *([("u", "undo")] if can_undo else [])]
+        hints: list[Hint] = [("esc", "leave it alone")]
+        return [("enter", self.yes()), *hints] if self.can_confirm() else hints
+
+
+def sentence_lines(text: str, width: int, glyphs: Glyphs) -> list[Line]:
+    """A refusal or a failure."""
+    parts = wrapped(foreign(text), max(8, width - 4))
+    return [
+        ((f" {glyphs.no if not number else ' '} ", "error"), (part, ""))
+        for number, part in enumerate(parts)
+    ]
