@@ -21,6 +21,7 @@ from cockpit.engine.link import Link
 from cockpit.engine.protocol import Hello, Tick
 from cockpit.errors import CockpitError, UsageError
 from cockpit.model.history import History
+from cockpit.model.run_history import RunHistory
 from cockpit.model.text import clean
 from cockpit.settings import Settings
 from cockpit.tui import theme
@@ -96,6 +97,8 @@ class CockpitApp(WireDiff[int]):
             link, Listener(self._on_hello, self._on_tick, self._on_trouble, self._on_refused)
         )
         self._history = History()
+        self.run_history = RunHistory()
+        """For the memory page: it grows while other pages are in front."""
         self._newest: Tick | None = None
         self._hello: Hello | None = None
         self._trouble: str | None = None
@@ -160,6 +163,7 @@ class CockpitApp(WireDiff[int]):
         self._heard_at = monotonic()
         self._newest = tick
         self._history.append(tick.snapshot)
+        self.run_history.append(tick.snapshot)
         self.post_message(TickArrived())
 
     def _on_trouble(self, sentence: str) -> None:

@@ -14,6 +14,7 @@ def ids() -> frozenset[str]:
     from cockpit.tui.app import CockpitApp
     from cockpit.tui.screens.gpu import GpuScreen
     from cockpit.tui.screens.kill import KillDialog
+    from cockpit.tui.screens.memory import MemoryScreen
     from cockpit.tui.screens.overview import OverviewScreen
     from cockpit.tui.screens.process import ProcessScreen
     from cockpit.tui.widgets.filter_input import FilterInput
@@ -24,6 +25,7 @@ def ids() -> frozenset[str]:
         OverviewScreen,
         GpuScreen,
         ProcessScreen,
+        MemoryScreen,
         KillDialog,
         LineView,
         FilterInput,

@@ -61,6 +61,8 @@ class OverviewScreen(Page):
         "trouble",
         "app.quit",
         "tag",
+        "memory",
+        "attach",
         "sort",
         "tree",
         "environment",
@@ -88,6 +90,8 @@ class OverviewScreen(Page):
             "S", "reverse", "reverse", id="reverse", show=False, tooltip="Turn the order round"
         ),
         Binding("w", "trouble", "what is wrong", id="trouble", tooltip="Go to what is wrong"),
+        Binding("m", "memory", "memory", id="memory", tooltip="Memory of the run, from inside"),
+        Binding("a", "attach", "attach", id="attach", tooltip="Look inside the process"),
         Binding("e", "environment", "env", id="environment", tooltip="Environment of the row"),
         Binding("v", "metric", "trace", id="metric", tooltip="What the traces show"),
         Binding("left", "seek(-10)", "-10 s", id="replay.back", tooltip="Replay: 10 s back"),
@@ -276,7 +280,7 @@ class OverviewScreen(Page):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all."""
-        if action in ("kill", "tag"):
+        if action in ("kill", "tag", "attach"):
             return self.cockpit.offers_actions
         if action == "seek":
             view = self.cockpit.view
@@ -365,6 +369,22 @@ class OverviewScreen(Page):
             self.redraw()
         elif trouble.gpu is not None:
             self.cockpit.open_gpu(trouble.gpu)
+
+    def action_memory(self) -> None:
+        """The memory page of the row under the cursor."""
+        process = self._under_cursor()
+        if process is not None:
+            from cockpit.tui.screens.memory import MemoryScreen
+
+            self.app.push_screen(MemoryScreen(process, process.pid, self.cockpit.run_history))
+
+    def action_attach(self) -> None:
+        """The dialog for the row under the cursor."""
+        process = self._under_cursor()
+        if process is not None:
+            from cockpit.tui.screens.attach import AttachDialog
+
+            self.app.push_screen(AttachDialog(process.pid, process.start_ticks))
 
     def action_environment(self) -> None:
         """The process page, at the environment."""
