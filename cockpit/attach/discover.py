@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cockpit.agent.agent import socket_directories
 from cockpit.attach import target as targets
 from cockpit.attach.client import AgentError, Client, EndedError
 
@@ -70,6 +71,17 @@ def find_all(pids: Iterable[int], proc: str = "/proc") -> list[AgentSocket]:
         if target is not None and target.inner_pid in named[namespace]:
             agent = find(pid, proc)
             found += [agent] if agent else []
+    return found
+
+
+def pids_with_sockets(uid: int | None = None, runtime_dir: str | None = None) -> set[int]:
+    """Pids by the names of a user's own sockets: also of runs that hold no GPU memory."""
+    runtime = runtime_dir if runtime_dir is not None else os.environ.get("XDG_RUNTIME_DIR")
+    found: set[int] = set()
+    for folder in socket_directories(os.getuid() if uid is None else uid, runtime):
+        with suppress(OSError):
+            names = [name.removesuffix(".sock") for name in os.listdir(folder)]
+            found |= {int(name) for name in names if name.isdigit()}
     return found
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cockpit.attach.client import AgentError, Client
-from cockpit.attach.discover import AgentSocket, find_all
+from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
 from cockpit.model.gpu import Gpu
 from cockpit.model.process import Process
 from cockpit.model.run import Run, RunDevice
@@ -89,7 +89,8 @@ class Runs:
         while True:
             self._look.wait()
             self._look.clear()
-            for socket in find_all(self._candidates):
+            # Also runs that hold no VRAM: training on the CPU by mistake looks like that.
+            for socket in find_all({*self._candidates, *pids_with_sockets()}):
                 self._listen_to(socket)
             self._drop_old()
             time.sleep(LOOK_EVERY_S)
