@@ -12,6 +12,10 @@ _RUN_WITH_GPUS = (
     "Start the container with --gpus all (or --device nvidia.com/gpu=all with CDI); "
     "the host needs the NVIDIA Container Toolkit."
 )
+_ON_THE_HOST = (
+    "On the host (or here, if this is no container after all) look whether nvidia-smi works. If it "
+    "does not: sudo modprobe nvidia, then sudo dmesg | grep -E 'NVRM|nvidia' | tail -20"
+)
 _WSL = "In WSL the driver is the Windows one: install or update it there, then run: wsl --shutdown"
 
 
@@ -43,6 +47,7 @@ def _mismatch(facts: DriverFacts, library: str | None) -> _Told:
         return message, (
             "The library comes from the image or from an earlier host driver: "
             "restart the container, and remove NVIDIA driver packages from the image.",
+            "If nvidia-smi says the same on the host, its driver was updated: reboot the host.",
         )
     return message, (
         "Reboot: the new module is loaded at boot.",
@@ -57,8 +62,12 @@ def _not_loaded(facts: DriverFacts, _library: str | None) -> _Told:
     message = "The NVIDIA kernel module is not loaded."
     if facts.in_wsl:
         return message, (_WSL,)
+    if facts.worked_before:
+        return _went_away(facts)
+    if facts.in_container and not facts.has_device_files:
+        return "This container has no way to the NVIDIA driver.", (_RUN_WITH_GPUS, _ON_THE_HOST)
     if facts.in_container:
-        return "This container has no way to the NVIDIA driver.", (_RUN_WITH_GPUS,)
+        return message, (_ON_THE_HOST, _RUN_WITH_GPUS)
     if facts.module_version:
         return "The NVIDIA kernel module is loaded, but does not answer.", (
             f"Module {facts.module_version} may be starting or being unloaded: wait a moment.",
@@ -71,6 +80,18 @@ def _not_loaded(facts: DriverFacts, _library: str | None) -> _Told:
         "dkms status, then sudo dkms autoinstall",
         "If nouveau holds the GPU (lsmod | grep nouveau), blacklist it and reboot.",
     )
+
+
+def _went_away(facts: DriverFacts) -> _Told:
+    message = (
+        "The NVIDIA driver answered before and does not now: it is being restarted, updated or "
+        "unloaded."
+    )
+    wait = "Wait a moment: the cockpit asks again every two seconds."
+    if facts.in_container:
+        return message, (wait, _ON_THE_HOST, _RESTART_CONTAINER)
+    load = "Load it: sudo modprobe nvidia"
+    return message, (wait, _dmesg()) if facts.module_version else (wait, load, _dmesg())
 
 
 def _no_permission(facts: DriverFacts, _library: str | None) -> _Told:
@@ -115,7 +136,11 @@ def _no_library(facts: DriverFacts, _library: str | None) -> _Told:
     if facts.in_wsl:
         return message, (_WSL, "It lives in /usr/lib/wsl/lib: that has to be in the library path.")
     if facts.in_container:
-        return message, (_RUN_WITH_GPUS,)
+        return message, (
+            _RUN_WITH_GPUS,
+            "On the host (or here, if this is no container after all) nvidia-smi has to work: "
+            "install the NVIDIA driver there (ubuntu-drivers install, dnf install nvidia-driver).",
+        )
     if facts.module_version:
         return message, (
             "The kernel module is there, its user-space part is not: install the "

@@ -20,6 +20,8 @@ class DriverFacts:
     in_wsl: bool
     has_device_files: bool
     """/dev/nvidiactl exists."""
+    worked_before: bool = False
+    """The driver has answered in this engine's life."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""Events that nobody reports and that show between two ticks: throttling, memory errors, GPUs that
-are lost or come back.
+"""Events that nobody reports and that show between two ticks: throttling, memory errors, GPUs and
+drivers that stop answering or come back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cockpit.model.event import Event, EventKind, Severity
-from cockpit.model.gpu import Gpu
+from cockpit.model.gpu import DriverError, Gpu
 from cockpit.model.text import age, plural
 from cockpit.model.time import iso
 
@@ -19,7 +19,10 @@ POWER_CAP_CLEAR_S = 60.0
 """A GPU under full load leaves and meets its power limit all the time: one event is enough."""
 CORRECTED_PERIOD_S = 60.0
 ECC_TOLD_S = 10.0
-"""The counter follows a double-bit event within one reading of the slow tier."""
+"""The counter is read every 5 s, NVML's double-bit event comes at once: within that time, whichever
+is first, they are one fact."""
+SILENT_S = 3.0
+"""Without an answer for so long is an event; a GPU that answers, but late, is not back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class _Known:
     """What is remembered of one GPU."""
 
     lost: bool = False
+    silent_since_s: float | None = None
+    """It was told that it does not answer."""
+    answers_since_s: float | None = None
     episodes: dict[str, _Episode] = field(default_factory=dict)
     uncorrected: int | None = None
     corrected: int | None = None
@@ -65,35 +71,78 @@ class _Known:
     ecc_event_s: float = float("-inf")
 
 
+class _DriverWatch:
+    """Whether the driver that answered once still does."""
+
+    def __init__(self) -> None:
+        self._worked = False
+        self._away_since_s: float | None = None
+
+    def look(
+        self, error: DriverError | None, gpus: Sequence[Gpu], now_s: float, at_s: float
+    ) -> list[Event]:
+        """Back it is with the first GPU's values: a library that opens has not answered yet."""
+        if error is not None:
+            return self._gone(error, now_s, at_s)
+        if not any(gpu.state == "ok" for gpu in gpus):
+            return []
+        self._worked = True
+        since_s, self._away_since_s = self._away_since_s, None
+        if since_s is None:
+            return []
+        sentence = f"The NVIDIA driver answers again, after {age(now_s - since_s)}"
+        return [_event(at_s, None, "recovered", "info", sentence)]
+
+    def _gone(self, error: DriverError, now_s: float, at_s: float) -> list[Event]:
+        if not self._worked or self._away_since_s is not None:
+            return []
+        self._away_since_s = now_s
+        sentence = f"The NVIDIA driver stopped answering: {error.code.replace('_', ' ')}"
+        return [_event(at_s, None, "lost", "error", sentence)]
+
+
 class ChangeWatch:
     """Compares each tick with the ones before."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
+        self._driver = _DriverWatch()
 
-    def double_bit_error(self, gpu: int, now_s: float, at_s: float) -> Event:
-        """NVML reported one: told at once, and the counter's step that follows is not news."""
-        self._known.setdefault(gpu, _Known()).ecc_event_s = now_s
+    def double_bit_error(self, gpu: int, now_s: float, at_s: float) -> Event | None:
+        """NVML reported one: told at once. None: the counter's step has told it already."""
+        known = self._known.setdefault(gpu, _Known())
+        was_told = now_s - known.ecc_event_s <= ECC_TOLD_S
+        known.ecc_event_s = now_s
+        if was_told:
+            return None
         sentence = f"GPU {gpu}: uncorrectable memory error (double-bit ECC)"
         return _event(at_s, gpu, "ecc", "error", sentence)
 
-    def look(self, gpus: Iterable[Gpu], now_s: float, at_s: float) -> list[Event]:
+    def look(
+        self,
+        gpus: Sequence[Gpu],
+        now_s: float,
+        at_s: float,
+        error: DriverError | None = None,
+    ) -> list[Event]:
         """``now_s`` is monotonic, ``at_s`` the wall clock of the same moment."""
-        events: list[Event] = []
-        for gpu in gpus:
+        events = self._driver.look(error, gpus, now_s, at_s)
+        for gpu in gpus if error is None else ():
             known = self._known.setdefault(gpu.index, _Known())
-            events += _presence(gpu, known, at_s)
+            events += _presence(gpu, known, now_s, at_s)
             if gpu.state == "ok":
                 events += _throttling(gpu, known, now_s, at_s)
                 events += _memory_errors(gpu, known, now_s, at_s)
         return events
 
 
-def _event(at_s: float, gpu: int, kind: EventKind, severity: Severity, sentence: str) -> Event:
+def _event(
+    at_s: float, gpu: int | None, kind: EventKind, severity: Severity, sentence: str
+) -> Event:
     return Event(at=iso(at_s), gpu=gpu, kind=kind, severity=severity, sentence=sentence)
 
 
-def _presence(gpu: Gpu, known: _Known, at_s: float) -> list[Event]:
+def _presence(gpu: Gpu, known: _Known, now_s: float, at_s: float) -> list[Event]:
     if gpu.state == "lost" and not known.lost:
         known.lost = True
         sentence = (
@@ -102,9 +151,30 @@ def _presence(gpu: Gpu, known: _Known, at_s: float) -> list[Event]:
         )
         return [_event(at_s, gpu.index, "lost", "error", sentence)]
     if gpu.state == "ok" and known.lost:
-        known.lost = False
+        known.lost, known.silent_since_s = False, None
         return [_event(at_s, gpu.index, "recovered", "info", f"GPU {gpu.index} answers again")]
-    return []
+    return [] if known.lost else _silence(gpu, known, now_s, at_s)
+
+
+def _silence(gpu: Gpu, known: _Known, now_s: float, at_s: float) -> list[Event]:
+    """A call that hangs is told once, and its end once: not each late answer in between."""
+    if gpu.state == "stale" and gpu.age_s > SILENT_S:
+        known.answers_since_s = None
+        if known.silent_since_s is not None:
+            return []
+        known.silent_since_s = now_s - gpu.age_s
+        sentence = f"GPU {gpu.index} has not answered for {gpu.age_s:.0f} s"
+        return [_event(at_s, gpu.index, "lost", "warning", sentence)]
+    if known.silent_since_s is None:
+        return []
+    if known.answers_since_s is None:
+        known.answers_since_s = now_s
+    if gpu.state != "ok" or now_s - known.answers_since_s < SILENT_S:
+        return []
+    seconds = known.answers_since_s - known.silent_since_s
+    known.silent_since_s = known.answers_since_s = None
+    sentence = f"GPU {gpu.index} answers again, after {age(seconds)}"
+    return [_event(at_s, gpu.index, "recovered", "info", sentence)]
 
 
 def _throttling(gpu: Gpu, known: _Known, now_s: float, at_s: float) -> list[Event]:
@@ -163,6 +233,7 @@ def _memory_errors(gpu: Gpu, known: _Known, now_s: float, at_s: float) -> list[E
             f"GPU {gpu.index}: {plural(new, 'new uncorrectable memory error')} "
             f"({gpu.ecc_uncorrected} since the driver was loaded)"
         )
+        known.ecc_event_s = now_s
         events.append(_event(at_s, gpu.index, "ecc", "error", sentence))
     return events + _corrected_errors(gpu, known, now_s, at_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -86,7 +86,8 @@ class DriverKeeper:
             try:
                 session = self._open()
             except NvmlError as error:
-                self.driver = _failed_driver(error.name)
+                known = self.session.driver if self.session is not None else None
+                self.driver = _failed_driver(error.name, known)
                 session = None
             self.settled.set()
             if session is None:
@@ -159,7 +160,8 @@ def _read_topology(session: Session) -> None:
 
 
 def _failed_driver(code: str, known: Driver | None = None) -> Driver:
-    facts = read_facts()
+    """``known``: what it called itself when it last worked."""
+    facts = replace(read_facts(), worked_before=known is not None)
     library = nvml.loaded_library_version()
     base = known or Driver(version=facts.module_version, nvml_version=library)
     return msgspec.structs.replace(base, error=driver_advice.explain(code, facts, library))

@@ -16,7 +16,7 @@ from cockpit.collect.gpu_reader import GpuReader, HoldingRound, Round
 from cockpit.collect.kernel_log import KernelLine, KernelLog, parse_bus
 from cockpit.collect.readings import GpuReadings, ProcessUse
 from cockpit.model.event import Event
-from cockpit.model.gpu import Gpu
+from cockpit.model.gpu import DriverError, Gpu
 from cockpit.model.time import iso
 
 FIRST_DEADLINE_S = 0.5
@@ -123,7 +123,7 @@ class GpuSource:
         now_s = time.monotonic()
         driver = self._keeper.current_driver()
         if session is None:
-            return GpuReadings(driver=driver, events=self._events((), None, now_s))
+            return GpuReadings(driver=driver, events=self._events((), None, now_s, driver.error))
         gone = driver.error.code if driver.error else None
         rows = tuple(self._row(reader, gone, now_s) for reader in session.readers)
         self._last_end_s = now_s
@@ -134,7 +134,7 @@ class GpuSource:
             uses=tuple(use for reading in latest for use in reading.uses),
             memory=tuple(r.memory for r in latest if r.memory is not None),
             topology=session.topology or (),
-            events=self._events(rows, session, now_s),
+            events=self._events(rows, session, now_s, driver.error),
         )
 
     def _row(self, reader: GpuReader, gone: str | None, now_s: float) -> Gpu:
@@ -157,20 +157,24 @@ class GpuSource:
     # -- events
 
     def _events(
-        self, rows: tuple[Gpu, ...], session: Session | None, now_s: float
+        self,
+        rows: tuple[Gpu, ...],
+        session: Session | None,
+        now_s: float,
+        error: DriverError | None,
     ) -> tuple[Event, ...]:
         at_s = time.time()
         timed: list[tuple[float, Event]] = []
         for event in session.watcher.new() if session else ():
             if event.xid is None:
                 told = self._changes.double_bit_error(event.gpu, now_s, event.at_s)
-                timed.append((event.at_s, told))
+                timed += [(event.at_s, told)] if told is not None else []
             else:
                 self._xids.from_nvml(event.gpu, event.xid, event.at_s)
         if rows and self._wants_log:  # lines can be given to a GPU only when the bus ids are known
             timed += self._kernel_events(rows)
         timed += self._xids.ready(at_s)
-        timed += [(at_s, event) for event in self._changes.look(rows, now_s, at_s)]
+        timed += [(at_s, event) for event in self._changes.look(rows, now_s, at_s, error)]
         return tuple(event for _, event in sorted(timed, key=lambda pair: pair[0]))
 
     def _kernel_events(self, rows: tuple[Gpu, ...]) -> list[tuple[float, Event]]:

@@ -7,7 +7,7 @@ is computed last, so the sum always holds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cockpit.collect.holders import Holders, minors_held
 from cockpit.collect.readings import MemoryReading, ProcessUse
@@ -41,7 +41,6 @@ class _Case:
     contained: bool
     listed: frozenset[int]
     """Pids that NVML lists on any GPU."""
-    gaps: dict[str, str] = field(default_factory=dict)
 
 
 def build_ledger(
@@ -71,32 +70,25 @@ def build_ledger(
         if sizes is None:
             continue
         own = tuple(use for use in uses if use.gpu == reading.gpu)
-        shares = _shares(own)
-        rest = sizes[0] - sizes[1] - (reading.reserved_bytes or 0) - sum(s.bytes for s in shares)
-        case = _Case(
-            memory=reading,
-            gpu=gpu,
-            uses=own,
-            rows=rows,
-            rest=rest,
-            holders=holders,
-            minor=(minors or {}).get((gpu.pci_bus_id or "").lower(), gpu.index),
-            contained=contained,
-            listed=listed,
-        )
-        ledgers.append(
-            Ledger(
-                gpu=reading.gpu,
-                total_bytes=sizes[0],
-                free_bytes=sizes[1],
-                driver_reserved_bytes=reading.reserved_bytes or 0,
-                processes=shares,
-                unaccounted_bytes=rest,
-                explanations=explain(case),
-                gaps=_gaps(reading, own),
-            )
-        )
+        minor = (minors or {}).get((gpu.pci_bus_id or "").lower(), gpu.index)
+        held = sum(use.vram_bytes or 0 for use in own)
+        rest = sizes[0] - sizes[1] - (reading.reserved_bytes or 0) - held
+        case = _Case(reading, gpu, own, rows, rest, holders, minor, contained, listed)
+        ledgers.append(_ledger(case, *sizes))
     return tuple(ledgers)
+
+
+def _ledger(case: _Case, total_bytes: int, free_bytes: int) -> Ledger:
+    return Ledger(
+        gpu=case.memory.gpu,
+        total_bytes=total_bytes,
+        free_bytes=free_bytes,
+        driver_reserved_bytes=case.memory.reserved_bytes or 0,
+        processes=_shares(case.uses),
+        unaccounted_bytes=case.rest,
+        explanations=explain(case),
+        gaps=_gaps(case.memory, case.uses),
+    )
 
 
 def _total_and_free(reading: MemoryReading, gpu: Gpu) -> tuple[int, int] | None:
@@ -137,7 +129,7 @@ def baseline(reading: MemoryReading, process_count: int) -> int:
 def explain(case: _Case) -> tuple[Explanation, ...]:
     """Why memory has no name on it, the most likely first; empty when the rest is normal."""
     if case.gpu.unified_memory:
-        return (_unified(case),) if case.rest else ()
+        return (_unified(case),)
     if case.rest < 0:
         return (_raced(case),)
     if case.rest <= baseline(case.memory, len({use.pid for use in case.uses})):
@@ -154,13 +146,19 @@ def explain(case: _Case) -> tuple[Explanation, ...]:
 
 
 def _unified(case: _Case) -> Explanation:
-    sentence = "CPU and GPU share one memory here: the rest is what ordinary programs use"
-    if case.rest < 0:
-        sentence = (
-            "CPU and GPU share one memory here, and the driver counts pages of processes that the "
-            "host does not count as used: the two do not add up"
-        )
-    return Explanation(kind="unified_memory", pids=(), sentence=sentence)
+    """Never left out: the two sums differ always, and without a word they look like an error."""
+    held = sum(use.vram_bytes or 0 for use in case.uses)
+    if case.rest >= 0:
+        why = "the rest is what ordinary programs and the system use"
+    else:
+        why = "the driver counts pages that the host does not count as used"
+    return Explanation(
+        kind="unified_memory",
+        pids=(),
+        sentence=f"GPU {case.gpu.index} has no memory of its own, CPU and GPU share the host's: "
+        f"its processes hold {gib(held)} GiB as GPU memory, the whole machine uses "
+        f"{gib(held + case.rest)} GiB; {why}",
+    )
 
 
 def _raced(case: _Case) -> Explanation:

@@ -26,7 +26,6 @@ _GPM_TRAFFIC = {20: "pcie_tx_bytes_per_s", 21: "pcie_rx_bytes_per_s"}
 GPM_FIELDS = tuple(_GPM_PERCENT.values())
 PCIE_FIELDS = tuple(_GPM_TRAFFIC.values())
 NVLINK_FIELDS = ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
-RATE_FIELDS = (*GPM_FIELDS, *PCIE_FIELDS, *NVLINK_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ _SLURM = re.compile(r"/job_(\d+)(?:/|$)")
 _CONDA = re.compile(r"/envs/([^/]+)/bin/")
 _LOCAL_RANK = re.compile(r"--local[-_]rank(?:=|$)")
 
+_LAUNCHER_VARIABLES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_", "MV2_COMM_WORLD_")
+
 _PROGRAMS = (
     ("vllm", re.compile(r"(?:^|[/ ])vllm(?:$|[ .])|^VLLM::|vllm\.entrypoints")),
     ("sglang", re.compile(r"^sglang|sglang\.launch_server")),
@@ -63,6 +65,8 @@ class Owner:
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
+    launched: bool = False
+    """torchrun, mpirun, srun or the like started it as one of several ranks."""
     framework: str | None = None
     gaps: dict[str, str] = field(default_factory=dict)
 
@@ -93,6 +97,7 @@ def read_owner(root: str, pid: int, argv: Sequence[str], name: str) -> Owner:
         container=container_of(cgroup, environment),
         pod=pod_of(cgroup, environment),
         multiplexer=multiplexer_of(environment),
+        launched=was_launched(environment, argv),
         framework=framework,
         gaps={key: why for key, why in gaps.items() if found.get(key) is None},
         **found,  # type: ignore[arg-type]
@@ -164,6 +169,15 @@ def ranks_of(
         if rank is not None or local is not None:
             return rank, local, world
     return None, local_rank_argument(argv), None
+
+
+def was_launched(environment: Mapping[str, str], argv: Sequence[str]) -> bool:
+    """Something that only a launcher sets is there; RANK and WORLD_SIZE are set by hand as well."""
+    if local_rank_argument(argv) is not None:
+        return True
+    if (_number(environment.get("SLURM_NTASKS")) or 1) > 1 and "SLURM_PROCID" in environment:
+        return True
+    return any(name.startswith(_LAUNCHER_VARIABLES) for name in environment)
 
 
 def local_rank_argument(argv: Sequence[str]) -> int | None:

@@ -14,6 +14,7 @@ import msgspec
 
 from cockpit import procfs
 from cockpit.collect.kin import Kin, survivors
+from cockpit.collect.owners import ENVIRONMENT_FIELDS
 from cockpit.collect.readings import ProcessUse
 from cockpit.collect.selection import Selection
 from cockpit.collect.stray import Parent, Suspect, judge
@@ -29,6 +30,12 @@ OWNERS_BUDGET_S = 0.03
 shall not wait for them (a torch process's maps take 1 to 3 ms)."""
 FAMILY_EVERY_S = 5.0
 """How old the list of all processes may be in which a dead leader's survivors are looked for."""
+
+OF_PROC = (
+    *("start_ticks", "started_at", "user", "uid", "name", "state", "ppid", "cpu_pct", "rss_bytes"),
+    *("tty", "cwd", "framework", "container", "pod", *ENVIRONMENT_FIELDS),
+)
+"""What only /proc tells of a process."""
 
 
 class ProcessTable:
@@ -63,8 +70,8 @@ class ProcessTable:
     ) -> ProcessReading:
         """One tick; ``now`` is monotonic, in seconds.
 
-        ``fallback``: there is no NVML; the rows are then the ``holders`` of device files and the
-        biggest processes of the host. ``complete``: wait until every process's owner is read.
+        ``fallback``: there never was an NVML; the rows are then the ``holders`` of device files
+        and the biggest processes of the host. ``complete``: wait until every owner is read.
         """
         self._complete = complete
         if fallback:
@@ -225,7 +232,7 @@ def hidden_process(
 ) -> Process:
     """The row of a pid that is not in this /proc, with what was known while it was."""
     use = merge(uses)
-    return msgspec.structs.replace(
+    row = msgspec.structs.replace(
         last or Process(pid=pid),
         state=None,
         cpu_pct=None,
@@ -235,5 +242,8 @@ def hidden_process(
         devices=use.devices,
         visible=False,
         stray=stray,
-        gaps={**use.gaps, "pid": reason},
+    )
+    unknown = (name for name in OF_PROC if getattr(row, name) is None)
+    return msgspec.structs.replace(
+        row, gaps={**dict.fromkeys(unknown, reason), **use.gaps, "pid": reason}
     )

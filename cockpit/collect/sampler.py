@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from cockpit.collect.gpus import GpuSource
 from cockpit.collect.holders import Holders, HolderScan, device_minors, scan
 from cockpit.collect.host import HostSource
+from cockpit.collect.last_holders import LastHolders
 from cockpit.collect.ledger import build_ledger
 from cockpit.collect.process_table import ProcessTable
-from cockpit.collect.readings import GpuReadings
+from cockpit.collect.readings import GpuReadings, ProcessUse
 from cockpit.collect.turnover import ProcessReading
 from cockpit.model.event import Event, EventKind
 from cockpit.model.ledger import Ledger
@@ -39,6 +40,7 @@ class Sampler:
         self._table = ProcessTable()
         self._host = HostSource()
         self._holders = HolderScan()
+        self._last = LastHolders()
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._noted: deque[Event] = deque()
         self._complete = complete
@@ -59,16 +61,18 @@ class Sampler:
         """One tick."""
         readings = self._read_gpus(interval_s)
         no_gpu = readings.driver.error is not None
-        table = self._read_processes(readings)
+        uses = self._last.fill(readings)
+        table = self._read_processes(readings, uses)
         if self._complete:  # rates of CPU and disk are differences between two readings
             self._host.read()
             time.sleep(COMPLETE_PAUSE_S)
-            table = self._read_processes(readings)
+            table = self._read_processes(readings, uses)
+        self._last.remember(readings, table.processes)
         now = time.time()
         ledger = build_ledger(
             readings.memory,
             readings.gpus,
-            readings.uses,
+            uses,
             table.processes,
             self._seen_holders(),
             contained=self._contained,
@@ -99,12 +103,12 @@ class Sampler:
         """Who has device files open: a one-shot looks now, others in the background."""
         return scan(skip=(os.getpid(),)) if self._complete else self._holders.holders()
 
-    def _read_processes(self, readings: GpuReadings) -> ProcessReading:
+    def _read_processes(self, readings: GpuReadings, uses: Sequence[ProcessUse]) -> ProcessReading:
         return self._table.read(
-            readings.uses,
+            uses,
             time.monotonic(),
             gpus=readings.gpus,
-            fallback=readings.driver.error is not None,
+            fallback=readings.driver.error is not None and not self._last.had_driver,
             holders=self._holders.latest(),
             complete=self._complete,
         )

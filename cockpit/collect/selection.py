@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 
 from cockpit import procfs
@@ -10,11 +11,10 @@ from cockpit.procfs import Stat
 COUNT = 40
 EVERY_S = 5.0
 """Between two selections the rows stay the same ones: no flicker, and no scan in each tick."""
-KTHREADD = 2
 
 
 class Selection:
-    """Holders of device files first, then the busiest and the biggest."""
+    """Holders of device files first, then the busiest and the biggest. Nobody of our own line."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -29,11 +29,12 @@ class Selection:
         stats = {
             pid: stat
             for pid, stat in procfs.all_stats(self._root)
-            if KTHREADD not in (pid, stat.ppid) and stat.state not in "ZX"
+            if not stat.kernel_thread and stat.state not in "ZX"
         }
-        self._chosen = list(
-            dict.fromkeys([pid for pid in holders if pid in stats] + self._top(stats))
-        )
+        holding = [pid for pid in holders if pid in stats and pid != os.getpid()]
+        ours = _line_of(os.getpid(), stats)
+        others = {pid: stat for pid, stat in stats.items() if pid not in ours}
+        self._chosen = list(dict.fromkeys(holding + self._top(others)))
         self._chosen_at = now
         self._cpu_ticks = {pid: stat.cpu_ticks for pid, stat in stats.items()}
         return self._chosen
@@ -44,3 +45,12 @@ class Selection:
         by_cpu = sorted((pid for pid in moved if moved[pid] > 0), key=lambda pid: -moved[pid])
         by_memory = sorted(stats, key=lambda pid: -stats[pid].rss_bytes)
         return list(dict.fromkeys(by_cpu[: COUNT // 2] + by_memory))[:COUNT]
+
+
+def _line_of(pid: int, stats: dict[int, Stat]) -> frozenset[int]:
+    """This engine, the cockpit that started it, its shell, and so on up to pid 1."""
+    line: set[int] = set()
+    while pid in stats and pid not in line:
+        line.add(pid)
+        pid = stats[pid].ppid
+    return frozenset(line)

@@ -99,6 +99,8 @@ class Suspect:
     """It or the cockpit runs in a container: ppid 1 says nothing then."""
     local_rank: int | None = None
     rank: int | None = None
+    launched: bool = False
+    """A launcher has left its marks on it; RANK alone can be set by hand."""
     directory_deleted: bool = False
 
 
@@ -170,11 +172,26 @@ def _launcher_gone(suspect: Suspect) -> Stray | None:
     kind = worker(suspect)
     if kind is None or not _lost_launcher(suspect, kind) or not _rests(suspect):
         return None
+    if _is_by_hand(suspect, kind) or _is_young(suspect, kind):
+        return None
     launcher, idle = _launcher_pid(suspect), _idle_words(suspect)
     return Stray(
         reason="launcher_gone",
         sentence=f"{kind}: its launcher{launcher} is gone, and it {idle}",
     )
+
+
+def _is_by_hand(suspect: Suspect, kind: str) -> bool:
+    """``RANK=0 nohup python train.py``: the shell that is gone was no launcher, and the job is
+    detached. Ranks of torchrun have SIGHUP ignored, too, when torchrun was under nohup."""
+    return kind.startswith("rank") and not suspect.launched and _is_detached(suspect)
+
+
+def _is_young(suspect: Suspect, kind: str) -> bool:
+    """It may be starting up still: nobody saw its launcher go, and it may be meant to run alone."""
+    doubtful = suspect.hangup_ignored or (kind.startswith("rank") and not suspect.launched)
+    unseen = suspect.first_ppid is None and suspect.quiet_s is None
+    return doubtful and unseen and suspect.age_s < QUIET_S
 
 
 def _lost_launcher(suspect: Suspect, kind: str) -> bool:

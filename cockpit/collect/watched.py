@@ -62,7 +62,7 @@ class Watched:
     def _read_status(self) -> None:
         status = procfs.status(self._root, self.pid)
         if isinstance(status, Gap):
-            self._gaps["user"] = status.reason
+            self._gaps |= {"user": status.reason, "uid": status.reason}
             return
         self._uid = status.uid
         self.hangup_ignored = status.hangup_ignored
@@ -164,6 +164,7 @@ class Watched:
             contained=owner.container is not None or owner.pod is not None,
             local_rank=owner.local_rank,
             rank=owner.rank,
+            launched=owner.launched,
             directory_deleted=self.directory_deleted,
         )
 
@@ -181,8 +182,10 @@ class Watched:
         gaps = {**owner.gaps, **self._gaps, **use.gaps}
         if self.cpu_pct is None:
             gaps["cpu_pct"] = "not_read_yet"
+        if self._started_at is None:
+            gaps["started_at"] = "not_supported"
         if not uses:
-            gaps["vram_bytes"] = "no_driver"
+            gaps |= {"vram_bytes": "no_driver", "kind": "no_driver"}
         return Process(
             pid=self.pid,
             start_ticks=stat.start_ticks,

@@ -40,11 +40,31 @@ def test_a_mismatch_names_both_versions_and_the_reboot():
     assert "Reboot" in text
 
 
-def test_a_container_is_never_told_to_load_modules():
-    for code in ("lib_rm_version_mismatch", "driver_not_loaded", "library_not_found"):
-        text = _text(code, in_container=True)
-        assert "modprobe" not in text
-        assert "container" in text
+@pytest.mark.parametrize(
+    "code", ["lib_rm_version_mismatch", "driver_not_loaded", "library_not_found"]
+)
+def test_a_container_is_told_what_to_do_with_it_and_what_on_the_host(code):
+    error = explain(code, _facts(in_container=True))
+    assert any("container" in step for step in error.advice)
+    assert any("on the host" in step.lower() for step in error.advice)
+    for step in error.advice:
+        assert "modprobe" not in step or step.startswith("On the host")
+
+
+@pytest.mark.parametrize("in_container", [True, False])
+def test_a_driver_that_worked_before_was_not_missing_from_the_start(in_container):
+    facts = _facts(in_container=in_container, worked_before=True)
+    error = explain("driver_not_loaded", facts)
+    assert "no way" not in error.message
+    assert "answered before" in error.message
+    assert "--gpus all" not in " ".join(error.advice)
+    assert len(error.advice) >= 2
+
+
+def test_device_files_in_a_container_are_a_way_to_the_driver():
+    text = _text("driver_not_loaded", in_container=True, has_device_files=True)
+    assert "no way" not in text
+    assert "On the host" in text
 
 
 def test_unknown_error_in_a_container_is_the_lost_device_cgroup():

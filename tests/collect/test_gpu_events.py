@@ -8,7 +8,7 @@ from cockpit.collect.gpu_changes import ChangeWatch
 from cockpit.collect.gpu_events import XidMerger
 from cockpit.collect.kernel_log import KernelLine
 from cockpit.model.event import Event
-from cockpit.model.gpu import Gpu
+from cockpit.model.gpu import DriverError, Gpu
 
 BUS = (0, 0x1B, 0)
 NOW = 1_000_000.0
@@ -151,3 +151,62 @@ def test_a_gpu_is_told_lost_once_and_recovered_once():
     ticks = [(at, Gpu(index=3, state=state)) for at, state in enumerate(states)]
     told = _told(ChangeWatch(), ticks)
     assert [(at, event.kind) for at, event in told] == [(1, "lost"), (4, "recovered")]
+
+
+def _silent(age_s: float) -> Gpu:
+    return Gpu(index=1, state="stale", age_s=age_s)
+
+
+def test_a_gpu_that_hangs_is_one_warning_and_its_answer_one_notice():
+    ok = Gpu(index=1)
+    ticks = [(0, ok), *((t, _silent(t)) for t in range(1, 20)), *((t, ok) for t in range(20, 30))]
+    told = _told(ChangeWatch(), ticks)
+    assert [(at, event.kind, event.severity) for at, event in told] == [
+        (4, "lost", "warning"),
+        (23, "recovered", "info"),
+    ]
+    assert told[0][1].sentence == "GPU 1 has not answered for 4 s"
+    assert told[1][1].sentence == "GPU 1 answers again, after 20s"
+
+
+def test_a_gpu_that_is_late_again_and_again_is_told_once():
+    slow = [(t, _silent(t % 5) if t % 5 else Gpu(index=1)) for t in range(120)]
+    assert len(_told(ChangeWatch(), slow)) == 1
+
+
+def test_a_short_stall_is_no_event():
+    ticks = [(0, Gpu(index=1)), (1, _silent(1)), (2, _silent(2)), (3, Gpu(index=1))]
+    assert _told(ChangeWatch(), ticks) == []
+
+
+NOT_LOADED = DriverError(code="driver_not_loaded", message="Not loaded.")
+
+
+def test_a_driver_that_goes_and_comes_back_is_two_events_and_its_gpus_none():
+    watch, told = ChangeWatch(), []
+    ok, away = Gpu(index=0), Gpu(index=0, state="stale", age_s=9.0)
+    for at in range(40):
+        error = NOT_LOADED if 5 <= at < 15 else None
+        # the library opens before a GPU has answered
+        gpu = away if 5 <= at < 16 else ok
+        told += [(at, event) for event in watch.look([gpu], at, NOW + at, error)]
+    assert [(at, e.kind, e.gpu, e.severity) for at, e in told if e.gpu is None] == [
+        (5, "lost", None, "error"),
+        (16, "recovered", None, "info"),
+    ]
+    assert told[0][1].sentence == "The NVIDIA driver stopped answering: driver not loaded"
+
+
+def test_a_driver_that_never_worked_has_not_gone():
+    watch = ChangeWatch()
+    assert [e for at in range(9) for e in watch.look([], at, NOW + at, NOT_LOADED)] == []
+
+
+@pytest.mark.parametrize("event_at", [4.0, 6.0])
+def test_a_double_bit_error_and_its_count_are_one_event(event_at):
+    watch, told = ChangeWatch(), []
+    for at, count in ((0.0, 0), (4.0, 0), (5.0, 1), (6.0, 1), (10.0, 1)):
+        if at == event_at:
+            told.append(watch.double_bit_error(0, at, NOW + at))
+        told += watch.look([Gpu(index=0, ecc_uncorrected=count)], at, NOW + at)
+    assert len([event for event in told if event is not None]) == 1

@@ -191,3 +191,16 @@ def test_unified_memory_is_the_hosts() -> None:
     ledger = one(MemoryReading(0, None, None, None), use(5, 9 * GIB), gpu=gpu)
     assert (ledger.total_bytes, ledger.unaccounted_bytes) == (128 * GIB, 11 * GIB)
     assert kinds(ledger) == ["unified_memory"]
+    words = ledger.explanations[0].sentence
+    assert "hold 9.0 GiB as GPU memory, the whole machine uses 20.0 GiB" in words
+    assert "share the host's" in words
+
+
+def test_unified_memory_is_explained_also_when_the_sums_agree_or_cross() -> None:
+    for held in (20, 24):
+        gpu = Gpu(
+            index=0, unified_memory=True, memory_total_bytes=64 * GIB, memory_used_bytes=20 * GIB
+        )
+        ledger = one(MemoryReading(0, None, None, None), use(5, held * GIB), gpu=gpu)
+        assert kinds(ledger) == ["unified_memory"]
+        assert ledger.unaccounted_bytes == (20 - held) * GIB

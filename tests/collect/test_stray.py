@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from real_processes import Processes, state_of, use
+from real_processes import Processes, state_of, use, wait_until
 
+from cockpit import procfs
 from cockpit.collect.process_table import ProcessTable
 from cockpit.collect.stray import Parent, Suspect, judge, minutes, pid_list
 from cockpit.model.gpu import Gpu
@@ -24,7 +25,9 @@ SPAWNED = (
     "from multiprocessing.spawn import spawn_main; spawn_main(pipe_handle=7)",
 )
 WORKER = Suspect(pid=50, group=40, session=40, name="python", command=SPAWNED, parent=INIT)
-RANK = Suspect(pid=50, group=50, session=50, command=("python", "t.py"), parent=INIT, local_rank=3)
+RANK = Suspect(pid=50, group=50, session=50, command=("python", "t.py"), parent=INIT, local_rank=3,
+               launched=True)  # fmt: skip
+BY_HAND = replace(RANK, launched=False, local_rank=0, rank=0, age_s=9000.0)
 ZOMBIE = Suspect(pid=50, group=50, session=50, state="Z", survivors=(51,))
 
 STRAY = {
@@ -52,7 +55,17 @@ STRAY = {
         "launcher_gone",
     ),
     "a rank": (RANK, "launcher_gone"),
-    "a rank under nohup": (replace(RANK, hangup_ignored=True), "launcher_gone"),
+    "a rank under nohup": (replace(RANK, hangup_ignored=True, age_s=90.0), "launcher_gone"),
+    "a young rank under nohup whose launcher was seen to go": (
+        replace(RANK, hangup_ignored=True, age_s=5.0, first_ppid=30),
+        "launcher_gone",
+    ),
+    "a young rank": (replace(RANK, age_s=3.0), "launcher_gone"),
+    "a young worker in its own session": (
+        replace(WORKER, session=50, group=50, age_s=3.0),
+        "launcher_gone",
+    ),
+    "a rank by hand that nobody detached": (replace(BY_HAND, session=40), "launcher_gone"),
     "a rank whose launcher was seen to go": (
         replace(RANK, parent=Parent(33, "python"), first_ppid=30, contained=True),
         "launcher_gone",
@@ -100,6 +113,15 @@ NOT_STRAY = {
     "a pod's first process, to which Kubernetes gave RANK": replace(
         RANK, contained=True, local_rank=None, rank=0
     ),
+    "a rank by hand under nohup": replace(BY_HAND, hangup_ignored=True),
+    "a rank by hand under setsid": BY_HAND,
+    "a rank by hand in tmux": replace(BY_HAND, session=40, multiplexed=True),
+    "a rank by hand under nohup whose shell was seen to go": replace(
+        BY_HAND, hangup_ignored=True, first_ppid=30
+    ),
+    "a young rank by hand": replace(BY_HAND, session=40, age_s=5.0),
+    "a young rank under nohup": replace(RANK, hangup_ignored=True, age_s=5.0),
+    "a young worker under nohup": replace(WORKER, hangup_ignored=True, age_s=5.0),
     "a rank that computes": replace(RANK, computes=True),
     "a rank that computed half a minute ago": replace(RANK, quiet_s=30.0),
     "a rank that writes a checkpoint": replace(RANK, cpu_pct=95.0),
@@ -210,12 +232,37 @@ def test_a_real_job_that_was_detached_on_purpose_is_not_stray(
     assert stray_at(table, launched.pid, 1400.0) is None
 
 
+def test_a_real_rank_by_hand_under_nohup_is_not_stray(processes: Processes) -> None:
+    by_hand = ("env", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "sleep", "60")
+    launched = processes.launched("nohup", *by_hand)
+    wait_until(lambda: procfs.command("/proc", launched.pid) == ("sleep", "60"))
+    launched.end_launcher()
+    table = ProcessTable()
+    row = row_at(table, launched.pid, 0.0)
+    assert (row.rank, row.stray) == (0, None)
+    assert stray_at(table, launched.pid, 700.0) is None
+
+
+def test_a_real_rank_of_a_launcher_under_nohup_is_stray_after_a_minute(
+    processes: Processes,
+) -> None:
+    by_torchrun = ("env", "RANK=1", "LOCAL_RANK=1", "TORCHELASTIC_RUN_ID=none", "sleep", "60")
+    launched = processes.launched("nohup", *by_torchrun)
+    wait_until(lambda: procfs.command("/proc", launched.pid) == ("sleep", "60"))
+    table = ProcessTable()
+    row_at(table, launched.pid, 0.0)
+    launched.end_launcher()
+    verdict = stray_at(table, launched.pid, 3.0)
+    assert verdict is not None
+    assert verdict.reason == "launcher_gone"
+
+
 def test_a_real_job_in_a_living_tmux_is_not_stray(processes: Processes) -> None:
     server = processes.sleeper()
     around = f"TMUX=/tmp/tmux-0/default,{server},0"
     launched = processes.launched("group", "env", around, "TMUX_PANE=%1", "sleep", "60")
-    table = ProcessTable()
-    assert row_at(table, launched.pid, 0.0).tmux in ("%1", None)  # env may not have run yet
+    wait_until(lambda: procfs.command("/proc", launched.pid) == ("sleep", "60"))
+    assert row_at(ProcessTable(), launched.pid, 0.0).tmux == "%1"
     launched.end_launcher()
     table = ProcessTable()
     row_at(table, launched.pid, 0.0)
