@@ -6,6 +6,8 @@ Values of variables that look secret are masked here, before they leave the modu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cockpit import procfs
 from cockpit.collect.holders import PREFIX
@@ -13,6 +15,9 @@ from cockpit.collect.kin import Kin, relative_of
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.procfs import Gap, Stat
+
+if TYPE_CHECKING:
+    from psutil import Process
 
 MASK = "••••"
 CHILDREN_LIMIT = 200
@@ -59,6 +64,20 @@ def _why_not(pid: int, reason: str) -> str:
     return f"there is no process {pid} here (it has ended, or lives in another namespace)"
 
 
+def _disk(process: Process) -> tuple[int, int]:
+    counters = process.io_counters()
+    return counters.read_bytes, counters.write_bytes
+
+
+_MORE_QUESTIONS: tuple[tuple[tuple[str, ...], Callable[[Process], tuple[int, ...]]], ...] = (
+    (("nice",), lambda process: (process.nice(),)),
+    (("cpus",), lambda process: (len(process.cpu_affinity()),)),
+    (("open_files",), lambda process: (process.num_fds(),)),
+    (("disk_read_bytes", "disk_write_bytes"), _disk),
+)
+_MORE = tuple(name for names, _ in _MORE_QUESTIONS for name in names)
+
+
 class _Reader:
     """Reads the files of one process and notes why some cannot be read."""
 
@@ -69,6 +88,7 @@ class _Reader:
     def read(self) -> ProcessDetails:
         root, pid, stat = self._root, self._pid, self._stat
         cgroup = self._text("cgroup", 16384)
+        more = self._more()
         return ProcessDetails(
             pid=pid,
             start_ticks=stat.start_ticks,
@@ -82,6 +102,11 @@ class _Reader:
             wchan=self._waits_in(),
             device_files=self._device_files(),
             cgroup=None if cgroup is None else _shortest_truth(cgroup),
+            nice=more["nice"],
+            cpus=more["cpus"],
+            open_files=more["open_files"],
+            disk_read_bytes=more["disk_read_bytes"],
+            disk_write_bytes=more["disk_write_bytes"],
             limits=self._limits(),
             gaps=self._gaps,
         )
@@ -113,6 +138,26 @@ class _Reader:
             self._gaps["device_files"] = files.reason
             return ()
         return files
+
+    def _more(self) -> dict[str, int | None]:
+        """What psutil knows how to ask for. Imported late: no tick needs it."""
+        import psutil
+
+        found: dict[str, int | None] = dict.fromkeys(_MORE)
+        if self._root != "/proc":  # psutil has one /proc for all
+            return found
+        for names, ask in _MORE_QUESTIONS:
+            try:
+                answers = ask(psutil.Process(self._pid))
+            except psutil.NoSuchProcess:
+                self._gaps.update(dict.fromkeys(names, "gone"))
+            except (psutil.AccessDenied, PermissionError):
+                self._gaps.update(dict.fromkeys(names, "no_permission"))
+            except (OSError, AttributeError, NotImplementedError):  # a kernel without it
+                self._gaps.update(dict.fromkeys(names, "not_supported"))
+            else:
+                found.update(zip(names, answers, strict=True))
+        return found
 
     def _waits_in(self) -> str | None:
         """``0`` stands for running; kernels may also hide the name from other users by it."""

@@ -98,6 +98,14 @@ class ProcessDetails(Struct, frozen=True, kw_only=True):
     device_files: tuple[str, ...] = ()
     """Its open /dev/nvidia* files."""
     cgroup: str | None = None
+    nice: int | None = None
+    cpus: int | None = None
+    """How many CPUs it may run on (sched_setaffinity, cpuset)."""
+    open_files: int | None = None
+    """Descriptors, against the limit "Max open files"."""
+    disk_read_bytes: int | None = None
+    """In its whole life, from the device and not from the page cache."""
+    disk_write_bytes: int | None = None
     limits: tuple[tuple[str, str], ...] = ()
     """Name and soft limit, of the few that training runs into."""
     gaps: dict[str, str] = {}

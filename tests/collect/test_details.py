@@ -57,6 +57,10 @@ def test_a_real_process(processes: Processes, tmp_path: Path) -> None:
     assert read.threads == 1
     assert read.executable
     assert "Max open files" in dict(read.limits)
+    assert read.nice == os.getpriority(os.PRIO_PROCESS, pid)
+    assert read.cpus == len(os.sched_getaffinity(pid))
+    assert read.open_files >= 3
+    assert read.disk_read_bytes is not None or "disk_read_bytes" in read.gaps
 
 
 def test_another_users_process_shows_gaps(processes: Processes) -> None:
@@ -65,6 +69,9 @@ def test_another_users_process_shows_gaps(processes: Processes) -> None:
     assert read.environment is None
     assert read.executable is None
     assert read.gaps["environment"] == read.gaps["device_files"] == "no_permission"
+    assert read.open_files is None
+    assert read.gaps["open_files"] == "no_permission"
+    assert read.nice is not None
 
 
 def test_a_process_that_is_gone_or_another_one_is_told_apart(processes: Processes) -> None:
