@@ -87,15 +87,18 @@ def _empty_cache(pid: int, slices: Sequence[Slice]) -> Fix:
     if back is None or stuck is None:
         aside, words = "", "How much of the cache can come back is not known for this torch."
     else:
-        cached = back + stuck + (amount(slices, "graphs") or 0)
+        graphs = amount(slices, "graphs") or 0
+        cached = back + stuck + graphs
         aside = f"{gib(back)} GiB come back, {gib(stuck)} stuck"
         words = f"{gib(back)} of {gib(cached)} GiB cached can come back"
         words += f"; {gib(stuck)} GiB sit in split blocks and stay." if stuck else "."
         if back < stuck:
             words = (
                 f"Only {gib(back)} of {gib(cached)} GiB cached can be returned; {gib(stuck)} GiB "
-                "sit in split blocks (fragmentation). Try expandable_segments:True."
+                "sit in split blocks (fragmentation)"
             )
+            words += f", {gib(graphs)} GiB belong to CUDA graphs. " if graphs else ". "
+            words += "Try expandable_segments:True."
     return Fix(
         "empty_cache",
         "give cache back to the GPU",
@@ -237,6 +240,8 @@ def outcome_lines(outcome: RunOutcome, width: int, glyphs: Glyphs) -> list[Line]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
+_SEEN_BYTES = 50 << 20
+"""A change that is seen in tenths of a GiB."""
 _COMPARED = (
     ("allocated", "allocated_bytes"),
     ("reserved", "reserved_bytes"),
@@ -245,10 +250,17 @@ _COMPARED = (
 )
 
 
+def _moved(old: RunDevice, new: RunDevice, field: str) -> bool:
+    a, b = getattr(old, field), getattr(new, field)
+    return a is not None and b is not None and abs(b - a) >= _SEEN_BYTES
+
+
 def before_after(before: Sequence[RunDevice], after: Sequence[RunDevice]) -> list[Line]:
-    """One line a value that both readings have; nothing where one of them is missing."""
+    """One line a value that both readings have; nothing for a device on which nothing moved."""
     lines: list[Line] = []
     for old, new in zip(before, after, strict=False):
+        if not any(_moved(old, new, field) for _, field in _COMPARED):
+            continue
         lines += [(), ((f"   {f'GPU {new.gpu}':22} {'before':>8} {'after':>8} {'':>8}", "label"),)]
         for name, field in _COMPARED:
             a, b = getattr(old, field), getattr(new, field)

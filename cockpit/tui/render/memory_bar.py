@@ -7,6 +7,7 @@ stays undivided and says so. Nothing here is measured: the numbers are the alloc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from cockpit.model.memory import SegmentRow
@@ -15,7 +16,7 @@ from cockpit.model.text import GIB
 from cockpit.tui.line import Line, Role, Span
 from cockpit.tui.render.cells import fit_line, line_width, merged
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.ledger_lines import rounded_to, shares_of
+from cockpit.tui.render.ledger_lines import shares_of
 
 SMALL_BYTES = 10 * GIB
 """Runs below this are shown in hundredths of a GiB."""
@@ -47,7 +48,9 @@ def slices_of(device: RunDevice, segments: Sequence[SegmentRow] = ()) -> list[Sl
     """
     reserved, driver = device.reserved_bytes, device.driver_seen_bytes
     if reserved is None:
-        return [Slice("driver", "seen by the driver, not divided", driver)] if driver else []
+        return (
+            [Slice("driver", "seen by the driver, not divided", max(0, driver))] if driver else []
+        )
     whole = max(0, reserved)
     parts: list[Slice] = []
     live = _within(device.allocated_bytes, whole)
@@ -172,10 +175,14 @@ def digits_for(slices: Sequence[Slice]) -> int:
 
 
 def numbers(sizes: Sequence[int], digits: int) -> list[str]:
-    """GiB rounded so that they add up to the rounded sum."""
+    """GiB, each the difference of two rounded sums.
+
+    So they add up to the rounded whole, and to allocated, active and reserved as these are written
+    elsewhere on the page.
+    """
     unit = GIB / 10**digits
-    whole = round(sum(sizes) / unit)
-    return [f"{n / 10**digits:.{digits}f}" for n in rounded_to(whole, [s / unit for s in sizes])]
+    ends = [0, *(round(one / unit) for one in accumulate(sizes))]
+    return [f"{(b - a) / 10**digits:.{digits}f}" for a, b in pairwise(ends)]
 
 
 def legend_lines(

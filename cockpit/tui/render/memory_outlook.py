@@ -130,7 +130,7 @@ def advice_of(
     stuck = amount(slices, "stuck") or 0
     if is_much_stuck(device, slices):
         words = f"{gib(stuck)} GiB cannot be given back by empty_cache. expandable_segments would"
-        texts.append((f"{words} avoid it.  [f] fix", "warn"))
+        texts.append((f"{words} avoid it: see [f].", "warn"))
     texts += _cache_words(subject, device, slices, place)
     return texts
 
@@ -139,7 +139,7 @@ def _leak_words(trend: Trend) -> str:
     over = f"{trend.steps:,} steps" if trend.steps else long_duration(trend.span_s)
     return (
         f"Live tensors grow without a pause over {over}: something keeps them, such as losses or "
-        "outputs in a list.  [c] census"
+        "outputs in a list: see [c]."
     )
 
 
@@ -155,7 +155,7 @@ def _cache_words(
     full = place.total_bytes and (place.used_bytes or 0) > FULL_SHARE * place.total_bytes
     if full and returnable >= GIB and subject.framework not in OTHERS:
         words = f"The GPU is almost full, and {gib(returnable)} GiB of it are cache that"
-        texts.append((f"{words} empty_cache gives back.  [f] fix", "warn"))
+        texts.append((f"{words} empty_cache gives back: see [f].", "warn"))
     asked, allocated = device.requested_bytes, device.allocated_bytes or 0
     lost = allocated - asked if asked is not None else 0
     if lost >= ROUNDING_BYTES and lost >= ROUNDING_SHARE * allocated:

@@ -75,6 +75,8 @@ def _draw(
 ) -> str:
     import plotext
 
+    # It would cut every plot to the terminal that it finds, 80 columns where there is none.
+    plotext.terminal.limit(False, False)
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")

@@ -12,10 +12,11 @@ from cockpit.tui.render.cells import fit_line, merged, toned_down
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.memory_bar import Place, amount, bar_line, held, slices_of
 
+Rank = tuple[Run | None, Process | None]
+"""A process of a job and its run; no run: it has no agent."""
 
-def rank_lines(
-    rows: Sequence[tuple[Run, Process | None]], pid: int, width: int, glyphs: Glyphs
-) -> list[Line]:
+
+def rank_lines(rows: Sequence[Rank], pid: int, width: int, glyphs: Glyphs) -> list[Line]:
     """One line a rank and device; none for a run alone."""
     if len(rows) < 2:
         return []
@@ -25,6 +26,9 @@ def rank_lines(
     cells = width - len(head) - len(columns) - 2
     lines: list[Line] = [((f"{head}{' ' * (cells + 1 if cells >= 8 else 0)}{columns}", "label"),)]
     for run, process in rows:
+        if run is None:
+            lines += _bare_lines(process, cells)
+            continue
         for device in run.devices:
             lines.append(_rank_line(run, process, device, run.pid == pid, cells, glyphs))
     return [glyphs.finish(fit_line(line, width)) for line in lines]
@@ -60,19 +64,28 @@ def _rank_line(
     return merged(spans)
 
 
-def family(
-    pid: int, runs: Sequence[Run], processes: Mapping[int, Process]
-) -> list[tuple[Run, Process | None]]:
+def _bare_lines(process: Process | None, cells: int) -> list[Line]:
+    """A rank without an agent: what the driver sees of it."""
+    if process is None:
+        return []
+    lines: list[Line] = []
+    for use in process.devices:
+        words = f"   {process.rank if process.rank is not None else '–':>4} {process.pid:>7} "
+        words += f"{use.gpu:>3}  {' ' * (cells + 1 if cells >= 8 else 0)}"
+        words += f"{'–':>6} {'–':>6} {gib(use.vram_bytes):>6}   no agent"
+        lines.append(((words, "dim"),))
+    return lines
+
+
+def family(pid: int, runs: Sequence[Run], processes: Mapping[int, Process]) -> list[Rank]:
     """The runs of one job: ranks under one launcher; the run alone where it has no rank."""
-    own = processes.get(pid)
-    ours = [(run, processes.get(run.pid)) for run in runs if run.pid == pid]
+    own, known = processes.get(pid), {run.pid: run for run in runs}
     if own is None or own.rank is None:
-        return ours
+        return [(known[pid], own)] if pid in known else []
     kin = [
-        (run, processes.get(run.pid))
-        for run in runs
-        if (other := processes.get(run.pid)) is not None
-        and other.rank is not None
-        and (other.ppid, other.user, other.world_size) == (own.ppid, own.user, own.world_size)
+        one
+        for one in processes.values()
+        if one.rank is not None
+        and (one.ppid, one.user, one.world_size) == (own.ppid, own.user, own.world_size)
     ]
-    return sorted(kin, key=lambda pair: (pair[1].rank if pair[1] else 0) or 0) or ours
+    return [(known.get(one.pid), one) for one in sorted(kin, key=lambda one: one.rank or 0)]

@@ -77,8 +77,8 @@ class FixDialog(RunDialog):
         return fix_lines(self._fix, self._fix.request.pid, width, glyphs)
 
     def yes(self) -> str:
-        """The fix by its name."""
-        return self._fix.title
+        """The question above says what."""
+        return "undo it" if self._fix.key == "undo" else "do it"
 
     async def perform(self) -> RunOutcome:
         """At the next step of the run."""

@@ -46,7 +46,7 @@ Tab = Literal["bar", "segments", "census", "history", "stacks"]
 TABS: tuple[Tab, ...] = ("bar", "segments", "census", "history", "stacks")
 PLOT_EVERY_S = 2.0
 """A plot shifts as a whole, which costs bytes: it moves every other second at the most."""
-PLOT_HEIGHT = 10
+PLOT_HEIGHT, MOST_PLOT_HEIGHT = 10, 18
 _GROUPED_AFTER = 4
 """From so many devices on, only the first two of a run have a plot."""
 
@@ -95,6 +95,7 @@ class MemoryScreen(SubPage):
         self._pid = pid
         self._process = process
         self._history = RunHistory() if history is None else history
+        self._writes = history is None
         self._tab: Tab = "bar"
         self._forget()
 
@@ -225,7 +226,8 @@ class MemoryScreen(SubPage):
 
     def show(self, view: View) -> None:
         """Title, parts, and the part that is open."""
-        self._history.append(view.snapshot)
+        if self._writes:  # the app's goes on while the picture is held
+            self._history.append(view.snapshot)
         subject = self._subject(view)
         width = self.app.size.width
         self.refresh_bindings()
@@ -296,20 +298,23 @@ class MemoryScreen(SubPage):
         kin = family(self._pid, snapshot.runs, {one.pid: one for one in snapshot.processes})
         ranks = rank_lines(kin, self._pid, width, glyphs)
         lines += [*ranks, ()] if ranks else []
-        return [*lines, *self._plot_lines(view, run, width)]
+        return [*lines, *self._plot_lines(view, run, width, len(lines))]
 
-    def _plot_lines(self, view: View, run: Run, width: int) -> list[Line]:
+    def _plot_lines(self, view: View, run: Run, width: int, above: int) -> list[Line]:
+        """One plot a device, as high as what is left of the screen, within reason."""
         beat = int(self._history.count * view.interval_s / PLOT_EVERY_S)
-        state = (self._pid, width, beat, len(run.devices))
+        room = (self.app.size.height - above - 5) // max(1, len(run.devices))
+        height = min(MOST_PLOT_HEIGHT, max(PLOT_HEIGHT, room))
+        state = (self._pid, width, beat, len(run.devices), height)
         if state != self._plotted:
             self._plotted = state
             shown = run.devices[: 2 if len(run.devices) > _GROUPED_AFTER else _GROUPED_AFTER]
             self._plots = [
-                line for device in shown for line in self._device_plot(view, device, width)
+                line for device in shown for line in self._device_plot(view, device, width, height)
             ]
         return self._plots
 
-    def _device_plot(self, view: View, device: RunDevice, width: int) -> list[Line]:
+    def _device_plot(self, view: View, device: RunDevice, width: int, height: int) -> list[Line]:
         gpus = {gpu.index: gpu for gpu in view.snapshot.gpus}
         total = place_of(gpus.get(device.gpu)).total_bytes
         allocated = self._gibs(device.gpu, "allocated")
@@ -319,7 +324,7 @@ class MemoryScreen(SubPage):
         return plot(
             allocated,
             width - 1,
-            PLOT_HEIGHT,
+            height,
             title=f" GPU {device.gpu}, GiB: allocated (line), reserved (=)",
             top=max(top, most, 0.1),
             interval_s=view.interval_s,

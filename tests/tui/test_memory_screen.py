@@ -1,0 +1,240 @@
+"""The memory page: goldens at three sizes, and what its keys and dialogs do."""
+
+from __future__ import annotations
+
+import pytest
+
+from cockpit.engine.protocol import AskRun, DoInRun, RunAttach
+from cockpit.tui.screens.attach import AttachDialog
+from cockpit.tui.screens.fixes import FixDialog, FixMenu
+from cockpit.tui.screens.memory import MemoryScreen
+from tests.tui.run_answers import answer
+from tests.tui.screen_text import Stage, stage
+from tests.tui.test_screens import assert_golden, utc
+
+__all__ = ["utc"]
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+
+
+async def opened(play: Stage, pid: int, ticks: int = 20) -> MemoryScreen:
+    """The page of one process, after so many seconds."""
+    await play.tick(ticks)
+    rows = play.app.view.snapshot.processes
+    process = next((one for one in rows if one.pid == pid), None)
+    page = MemoryScreen(process, pid, play.app.run_history)
+    await play.app.push_screen(page)
+    await answer(play)
+    return page
+
+
+def sent(play: Stage, kind: type) -> list:
+    return [one for one in play.app._session._link.sent if isinstance(one, kind)]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize(
+    ("scenario", "pid", "name"),
+    [("busy", 4711, "ranks"), ("oom", 9120, "leak"), ("busy", 12044, "vllm")],
+)
+async def test_the_bar(scenario, pid, name, size):
+    async with stage(scenario, size) as play:
+        await opened(play, pid)
+        assert_golden(f"memory-{name}-{size[0]}x{size[1]}", play.text)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("s", "segments"), ("c", "census"), ("C", "deep"), ("t", "threads")]
+)
+async def test_a_part(key, name):
+    async with stage("busy") as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press(key)
+        await answer(play)
+        assert_golden(f"memory-{name}", play.text)
+
+
+async def test_everything_in_ascii_without_colour():
+    async with stage("busy", ascii=True, color=False) as play:
+        await opened(play, 4711)
+        for key in ("b", "s", "c", "h", "t"):
+            await play.pilot.press(key)
+            await answer(play)
+            assert play.text.isascii()
+            if key == "b":
+                assert_golden("memory-ascii", play.text)
+
+
+async def test_attach_asks_first_and_the_run_is_seen_afterwards():
+    async with stage("busy") as play:
+        await opened(play, 4714, 3)
+        assert "Driver view only" in play.text
+        await play.pilot.press("a")
+        await answer(play)
+        assert isinstance(play.app.screen, AttachDialog)
+        assert "Its main thread is paused about 1 ms" in play.text
+        assert not sent(play, RunAttach)
+        await play.pilot.press("enter")
+        await answer(play)
+        assert "Attached to pid 4714" in play.text
+        assert sent(play, RunAttach)[-1].start_ticks is not None
+        await play.pilot.press("enter")
+        await play.tick()
+        assert "allocated" in play.text
+        assert "attached by ptrace" in play.text
+
+
+async def test_a_refused_attach_says_why_and_cannot_be_confirmed():
+    async with stage("busy") as play:
+        await opened(play, 9120, 3)
+        await play.pilot.press("a")
+        await answer(play)
+        assert "belongs to ml2; you are ml1" in play.text
+        await play.pilot.press("enter", "y")
+        await answer(play)
+        assert not sent(play, RunAttach)
+
+
+async def test_empty_cache_says_what_is_stuck_asks_once_and_shows_before_and_after():
+    async with stage("busy") as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f")
+        assert isinstance(play.app.screen, FixMenu)
+        await play.pilot.press("down", "enter")
+        assert isinstance(play.app.screen, FixDialog)
+        assert "27.6 GiB sit in" in play.text
+        assert not sent(play, DoInRun)
+        await play.pilot.press("enter")
+        await answer(play)
+        assert [one.request.op for one in sent(play, DoInRun)] == ["empty_cache"]
+        assert "−10.8" in play.text
+        await play.pilot.press("enter")
+        await play.tick()
+        assert "reserved 74.8 ≤ driver 77.2" in play.text
+
+
+async def test_a_setting_is_undone_by_u_after_another_question():
+    async with stage("busy") as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("f", "down", "down", "enter", "enter")
+        await answer(play)
+        await play.pilot.press("u")
+        assert len(sent(play, DoInRun)) == 1
+        assert "back to False" in play.text
+        await play.pilot.press("enter")
+        await answer(play)
+        assert [one.request.value for one in sent(play, DoInRun)] == [True, False]
+
+
+async def test_with_history_on_allocations_are_shown_by_stack():
+    async with stage("busy") as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("h")
+        await answer(play)
+        assert "known only while they are recorded" in play.text
+        await play.pilot.press("f", *["down"] * 4, "enter", "enter")
+        await answer(play)
+        assert "Recording allocations" in play.text
+        await play.pilot.press("enter")
+        await answer(play)
+        assert "model.py:88 forward" in play.text
+
+
+async def test_detach_asks_and_the_driver_view_remains():
+    async with stage("busy") as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("d")
+        await play.pilot.pause()
+        assert "You lose" in play.text
+        await play.pilot.press("enter")
+        await answer(play)
+        await play.pilot.press("enter")
+        await play.tick()
+        assert "Driver view only" in play.text
+
+
+async def test_left_and_right_go_to_the_other_runs_and_forget_the_answers():
+    async with stage("busy") as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("t")
+        await answer(play)
+        await play.pilot.press("right")
+        await answer(play)
+        assert play.text.startswith(" pid 4712 ")
+        assert sent(play, AskRun)[-1].pid == 4712
+        await play.pilot.press("left", "left")
+        await answer(play)
+        assert play.text.startswith(" pid 4713 ")
+
+
+async def test_readonly_asks_but_offers_no_action():
+    async with stage("busy", readonly=True) as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("f", "d", "a")
+        await answer(play)
+        assert isinstance(play.app.screen, MemoryScreen)
+        assert "f fix" not in play.text
+        await play.pilot.press("t")
+        await answer(play)
+        assert "MainThread" in play.text
+
+
+async def test_threads_of_a_process_without_agent_are_read_from_outside():
+    async with stage("busy") as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("t")
+        await answer(play)
+        assert "py-spy" in play.text
+
+
+async def test_a_question_that_fails_says_so_and_the_bar_stays():
+    async with stage("busy") as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("c")
+        await answer(play)
+        assert "has no agent: press a to attach" in play.text
+        await play.pilot.press("b")
+        assert "Driver view only" in play.text
+
+
+async def test_a_run_that_ends_while_it_is_looked_at_says_so():
+    async with stage("oom") as play:
+        await opened(play, 9120, 3)
+        await play.tick(90)
+        assert "does not exist any more" in play.text or "no GPU memory any more" in play.text
+
+
+async def test_an_answer_for_another_run_is_not_shown():
+    async with stage("busy") as play:
+        page = await opened(play, 4711, 3)
+        await play.pilot.press("c")
+        page.choose(4714)
+        await answer(play)
+        assert page._census is None
+
+
+async def test_a_held_picture_does_not_cost_the_history():
+    async with stage("busy") as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("p")
+        await play.tick(5)
+        await play.pilot.press("t", "b")
+        await answer(play)
+        assert play.app.run_history.count == 10
+
+
+async def test_a_page_without_the_apps_history_keeps_one_of_its_own():
+    async with stage("busy") as play:
+        await play.tick(2)
+        await play.app.push_screen(MemoryScreen(None, 4711))
+        await play.tick(15)
+        assert "allocated steady" in play.text
+
+
+async def test_m_and_a_on_the_overview_open_them():
+    async with stage("busy") as play:
+        await play.tick(3)
+        await play.pilot.press("m")
+        assert isinstance(play.app.screen, MemoryScreen)
+        await play.pilot.press("escape", "a")
+        assert isinstance(play.app.screen, AttachDialog)
