@@ -1,0 +1,2381 @@
+"""The agent: what runs inside the user's training process, and the protocol that it speaks.
+
+One file, standard library only, Python 3.8 syntax. It may be imported, imported by path, or
+executed from its source in a dictionary of its own (attach to a run that nobody prepared), so
+nothing here relies on ``__file__``, ``__name__`` or on being in ``sys.modules``.
+
+What the training process never suffers because of it: torch imported, a CUDA context that it did
+not have, an exception, a warning, a line of output, a wait for a client, a reset of its peaks, a
+changed umask, working directory, signal handler, ``sys.path`` or random state, or the GIL held
+for more than 5 ms outside an operation that a person confirmed.
+
+    thread        what runs there
+    agent         sockets, stats, stacks, census (in slices of 1 ms), segments, flight recorder
+    training      the optimizer's post-hook: step counter; gc, empty_cache, history, settings,
+                  snapshot with traces, profile: between two steps, never during a graph capture
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import collections
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+import types
+import weakref
+from functools import partial
+from typing import Any, Callable, Dict, Generator, List, Optional, Tuple
+
+PROTOCOL_VERSION = 1
+MAX_REQUEST_BYTES = 64 * 1024
+MAX_CLIENTS = 4
+MAX_REQUESTS_PER_S = 20
+MAX_STREAM_HZ = 10.0
+STEP_TIMEOUT_S = 10.0
+MAX_PROFILE_STEPS = 20
+MAX_HISTORY_ENTRIES = 1_000_000
+HISTORY_ENTRIES = 100_000
+"""A snapshot with 100,000 traces takes 0.7 s; torch's own default is unlimited."""
+MUTATING = frozenset(("gc", "empty_cache", "history", "set", "profile", "oom_observer", "detach"))
+READING = frozenset(
+    ("hello", "stats", "stream", "stop", "stacks", "census", "snapshot", "fr_trace", "oom_record")
+)
+OPERATIONS = MUTATING | READING
+ERROR_CODES = frozenset(
+    ("no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate")
+)
+WAYS_IN = ("launch", "import", "ptrace", "remote_exec")
+SETTINGS = (
+    "expandable_segments",
+    "garbage_collection_threshold",
+    "max_split_size_mb",
+    "matmul_precision",
+    "memory_fraction",
+)
+ALLOCATOR_DEFAULTS = {
+    "expandable_segments": "False",
+    "garbage_collection_threshold": "default",
+    "max_split_size_mb": "default",
+}
+
+REGISTRY = "_cockpit_agent_registry"
+"""The entry of sys.modules that says, to every copy of this source, which agent runs here."""
+SLICE_S = 0.001
+OUT_CAP_BYTES = 4 * 1024 * 1024
+SLOW_READER_S = 5.0
+MAX_JOBS = 8
+MAX_OOM_RECORDS = 3
+MAX_SEGMENTS = 4000
+MAX_RUNS_PER_SEGMENT = 128
+MAX_TENSORS_LISTED = 20
+MAX_VISITED = 400_000
+CENSUS_BUDGET_S = 2.0
+LARGEST_FREE_KEPT_S = 60.0
+
+Reply = Dict[str, Any]
+Slices = Generator[None, None, Reply]
+
+
+class RefusedError(Exception):
+    """An operation that cannot be done: ``code`` of ERROR_CODES and one sentence."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        Exception.__init__(self, sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+# -- where the socket is ---------------------------------------------------------------------
+
+
+def socket_directories(uid: int, runtime_dir: Optional[str]) -> List[str]:
+    """Where agents of that user put their sockets, best first."""
+    shared = "/tmp/cockpit-%d" % uid
+    return [os.path.join(runtime_dir, "cockpit"), shared] if runtime_dir else [shared]
+
+
+def private_directory(path: str) -> bool:
+    """Make it if it is missing; True where it is a directory of ours that only we may enter."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not stat.S_IMODE(found.st_mode) & 0o077
+    )
+
+
+def start_ticks() -> Optional[int]:
+    """Field 22 of /proc/self/stat: with the pid the identity of this process."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# -- torch, never imported by us -------------------------------------------------------------
+
+
+def loaded(name: str) -> Any:
+    """The module where the program has imported it to its end, else None."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return None if module is None or getattr(spec, "_initializing", False) else module
+
+
+def torch_release(torch: Any) -> Tuple[int, int]:
+    parts = str(getattr(torch, "__version__", "0.0")).split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (ValueError, IndexError):
+        return (0, 0)
+
+
+def cuda_initialized(torch: Any) -> bool:
+    """Asks torch's own flag; touches neither driver nor device."""
+    cuda = getattr(torch, "cuda", None)
+    return bool(cuda is not None and cuda.is_initialized())
+
+
+def is_capturing(torch: Any) -> bool:
+    """A CUDA graph is being captured on this thread's stream: any CUDA call would spoil it."""
+    ask = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)
+    return bool(ask and cuda_initialized(torch) and ask())
+
+
+def framework() -> Optional[str]:
+    for name in ("torch", "jax", "tensorflow"):
+        if name in sys.modules:
+            return name
+    return None
+
+
+NOTES = {
+    "jax": "A JAX process: it takes 75 % of the GPU at its start by itself, so the driver's "
+    "number says little. Not measured here; jax.profiler.device_memory_profile() tells.",
+    "tensorflow": "A TensorFlow process: it takes the whole GPU by default, so the driver's "
+    "number says little. Not measured here; tf.config.experimental.get_memory_info tells.",
+    None: "torch has not been imported in this process (yet).",
+}
+
+
+def current(stats: Dict[str, Any], name: str, kind: str = "current") -> Optional[int]:
+    """``stats[name]["all"][kind]`` of _cuda_memoryStats; None where this torch lacks it."""
+    value = stats.get(name)
+    if not isinstance(value, dict):
+        return None
+    number: Optional[int] = (value.get("all") or {}).get(kind)
+    return number
+
+
+def private_pool_bytes(stats: Dict[str, Any]) -> Optional[int]:
+    """Reserved by CUDA-graph and user pools (torch 2.12 and newer)."""
+    pools = stats.get("reserved_bytes_by_private_pools")
+    if not isinstance(pools, dict):
+        return None
+    return sum(int((pool.get("all") or {}).get("current", 0)) for pool in pools.values())
+
+
+def device_row(index: int, stats: Dict[str, Any]) -> Reply:
+    """The allocator's numbers of one device, from the raw nested dictionary (12 us on an H200)."""
+    return {
+        "index": index,
+        "allocated_bytes": current(stats, "allocated_bytes"),
+        "reserved_bytes": current(stats, "reserved_bytes"),
+        "active_bytes": current(stats, "active_bytes"),
+        "inactive_split_bytes": current(stats, "inactive_split_bytes"),
+        "requested_bytes": current(stats, "requested_bytes"),
+        "allocated_peak_bytes": current(stats, "allocated_bytes", "peak"),
+        "reserved_peak_bytes": current(stats, "reserved_bytes", "peak"),
+        "alloc_retries": stats.get("num_alloc_retries"),
+        "ooms": stats.get("num_ooms"),
+        "private_pool_bytes": private_pool_bytes(stats),
+    }
+
+
+def device_count(torch: Any) -> int:
+    """Devices that CUDA shows this process; 0 before CUDA was initialised, so as not to do it."""
+    return int(torch._C._cuda_getDeviceCount()) if cuda_initialized(torch) else 0
+
+
+def device_uuid(torch: Any, index: int) -> Optional[str]:
+    """``GPU-…`` as NVML prints it (torch 2.4 and newer)."""
+    try:
+        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    except Exception:  # noqa: BLE001 - a nicety; torch's properties fail in many ways
+        return None
+    if uuid is None:
+        return None
+    text = str(uuid)
+    return text if text.startswith(("GPU-", "MIG-")) else "GPU-" + text
+
+
+def used_devices(torch: Any) -> List[int]:
+    """Devices whose allocator has ever reserved anything; asking creates no context."""
+    rows = ((i, torch._C._cuda_memoryStats(i)) for i in range(device_count(torch)))
+    return [i for i, stats in rows if current(stats, "reserved_bytes", "peak")]
+
+
+def rank_of(torch: Any) -> Dict[str, Optional[int]]:
+    """Rank, local rank and world size: the launcher's variables, else torch.distributed."""
+    found: Dict[str, Optional[int]] = {}
+    for name, variables in (
+        ("rank", ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")),
+        ("local_rank", ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")),
+        ("world_size", ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")),
+    ):
+        texts = [os.environ[v] for v in variables if os.environ.get(v, "").isdigit()]
+        found[name] = int(texts[0]) if texts else None
+    dist = loaded("torch.distributed") if torch is not None else None
+    with contextlib.suppress(AttributeError, RuntimeError, ValueError):
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            found["rank"], found["world_size"] = dist.get_rank(), dist.get_world_size()
+    return found
+
+
+def launcher() -> Optional[str]:
+    for variable, name in (
+        ("ACCELERATE_MIXED_PRECISION", "accelerate"),
+        ("TORCHELASTIC_RUN_ID", "torchrun"),
+        ("OMPI_COMM_WORLD_RANK", "mpirun"),
+        ("SLURM_PROCID", "slurm"),
+    ):
+        if variable in os.environ:
+            return name
+    return None
+
+
+# -- threads ---------------------------------------------------------------------------------
+
+
+def frames_of(frame: Any, limit: int = 100) -> List[List[Any]]:
+    """[file, line, function], innermost first."""
+    rows: List[List[Any]] = []
+    while frame is not None and len(rows) < limit:
+        code = frame.f_code
+        rows.append([code.co_filename, frame.f_lineno, code.co_name])
+        frame = frame.f_back
+    return rows
+
+
+def stacks(own: int, training: Optional[int]) -> List[Reply]:
+    """Every Python thread but the agent's. Reads threading's table without taking its lock."""
+    table = getattr(sys.modules.get("threading"), "_active", {})
+    main = getattr(getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None)
+    rows = []
+    for ident, frame in list(sys._current_frames().items())[:200]:
+        if ident == own:
+            continue
+        thread = table.get(ident)
+        rows.append(
+            {
+                "ident": ident,
+                "native_id": getattr(thread, "_native_id", None),
+                "name": getattr(thread, "_name", None),
+                "main": ident == main,
+                "training": ident == training,
+                "frames": frames_of(frame),
+            }
+        )
+    rows.sort(key=lambda row: (not row["training"], not row["main"], row["ident"]))
+    return rows
+
+
+# -- segments --------------------------------------------------------------------------------
+
+STATES = {"active_allocated": "a", "inactive": "i"}
+"""Anything else is ``p``: freed by the program, awaited by another stream."""
+
+
+def raw_snapshot(torch: Any) -> Dict[str, Any]:
+    """Without traces: 2 ms for 800 segments; with 100,000 traces it would be 0.7 s."""
+    take = torch._C._cuda_memorySnapshot
+    for arguments in (((0, 0, False),), (None,), ()):
+        try:
+            taken = take(*arguments)
+        except (TypeError, RuntimeError):
+            continue
+        return taken if isinstance(taken, dict) else {"segments": taken}
+    raise RefusedError("unsupported", "This torch gives no snapshot of its allocator.")
+
+
+def segment_row(segment: Dict[str, Any]) -> Reply:
+    """One segment; ``runs`` are [state, bytes] in address order, neighbours of a state merged."""
+    runs: List[List[Any]] = []
+    largest_free = 0
+    for block in segment.get("blocks") or ():
+        state = STATES.get(block.get("state", ""), "p")
+        size = block.get("size", 0)
+        if state == "i":
+            largest_free = max(largest_free, size)
+        if runs and runs[-1][0] == state:
+            runs[-1][1] += size
+        else:
+            runs.append([state, size])
+    left_out = max(0, len(runs) - MAX_RUNS_PER_SEGMENT)
+    pool = segment.get("segment_pool_id") or (0, 0)
+    return {
+        "device": segment.get("device", 0),
+        "address": segment.get("address"),
+        "stream": segment.get("stream"),
+        "bytes": segment.get("total_size", 0),
+        "allocated_bytes": segment.get("allocated_size", 0),
+        "active_bytes": segment.get("active_size", 0),
+        "largest_free_bytes": largest_free,
+        "kind": segment.get("segment_type"),
+        "expandable": bool(segment.get("is_expandable")),
+        "private": tuple(pool) != (0, 0),
+        "runs": runs[:MAX_RUNS_PER_SEGMENT],
+        "runs_left_out": left_out,
+    }
+
+
+def add_segment(totals: Dict[int, Reply], row: Reply) -> None:
+    """Per device: what is free in reserved, what empty_cache can return, what is stuck."""
+    total = totals.setdefault(
+        row["device"],
+        {
+            "device": row["device"],
+            "segments": 0,
+            "reserved_bytes": 0,
+            "allocated_bytes": 0,
+            "active_bytes": 0,
+            "free_bytes": 0,
+            "returnable_bytes": 0,
+            "stuck_bytes": 0,
+            "private_bytes": 0,
+            "largest_free_block_bytes": 0,
+        },
+    )
+    free = row["bytes"] - row["active_bytes"]
+    whole = row["active_bytes"] == 0 and not row["private"]
+    total["segments"] += 1
+    total["reserved_bytes"] += row["bytes"]
+    total["allocated_bytes"] += row["allocated_bytes"]
+    total["active_bytes"] += row["active_bytes"]
+    total["free_bytes"] += free
+    # Expandable segments give back their free pages one by one.
+    total["returnable_bytes" if whole or row["expandable"] else "stuck_bytes"] += free
+    total["private_bytes"] += row["bytes"] if row["private"] else 0
+    total["largest_free_block_bytes"] = max(
+        total["largest_free_block_bytes"], row["largest_free_bytes"]
+    )
+
+
+def summarise_segments(raw: Dict[str, Any]) -> Slices:
+    """The segment map as JSON, in slices."""
+    began = time.perf_counter()
+    rows: List[Reply] = []
+    totals: Dict[int, Reply] = {}
+    segments = raw.get("segments") or []
+    for segment in segments:
+        row = segment_row(segment)
+        add_segment(totals, row)
+        if len(rows) < MAX_SEGMENTS:
+            rows.append(row)
+        if time.perf_counter() - began > SLICE_S:
+            yield
+            began = time.perf_counter()
+    return {
+        "devices": [totals[i] for i in sorted(totals)],
+        "segments": rows,
+        "segments_left_out": len(segments) - len(rows),
+        "allocator_settings": plain(raw.get("allocator_settings")),
+    }
+
+
+def plain(value: Any) -> Any:
+    """JSON of a foreign value: its text where it is nothing that JSON knows."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+# -- census ----------------------------------------------------------------------------------
+
+
+class Tally:
+    """Counts tensors by kind, device and dtype; keeps numbers, never a tensor."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.rows: Dict[Tuple[str, str, str], List[int]] = {}
+        self.biggest: List[Reply] = []
+        self.modules: Dict[str, int] = {}
+        self.ids: Any = set()
+        self.storages: Any = set()
+        self.skipped = 0
+        self.kinds: Dict[int, str] = {}
+        nn = loaded("torch.nn")
+        self.module_type = getattr(nn, "Module", None)
+
+    def kind_of(self, value: Any) -> str:
+        """By the type's ancestors: isinstance would run a proxy's ``__class__``."""
+        kind = type(value)
+        known = self.kinds.get(id(kind))
+        if known is None:
+            ancestors = type.__getattribute__(kind, "__mro__")
+            if self.torch.Tensor in ancestors:
+                known = "tensor"
+            elif self.module_type in ancestors:
+                known = "module"
+            else:
+                known = "other"
+            self.kinds[id(kind)] = known
+        return known
+
+    def add(self, tensor: Any, kind: str, holder: Optional[str]) -> None:
+        """Shared storage counts once: a view adds a tensor and no bytes."""
+        if id(tensor) in self.ids:
+            return
+        self.ids.add(id(tensor))
+        try:
+            size = int(tensor.numel()) * int(tensor.element_size())
+            device, dtype = str(tensor.device), str(tensor.dtype).replace("torch.", "")
+            shape = [int(n) for n in tensor.shape]
+            storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else None
+            key = getattr(storage, "_cdata", None)
+        except Exception:  # noqa: BLE001 - sparse, fake, functional: their methods may raise anything
+            self.skipped += 1
+            return
+        if key is not None:
+            if key in self.storages:
+                size = 0
+            self.storages.add(key)
+        row = self.rows.setdefault((kind, device, dtype), [0, 0])
+        row[0] += 1
+        row[1] += size
+        if size:
+            self.remember(
+                {
+                    "shape": shape,
+                    "dtype": dtype,
+                    "device": device,
+                    "bytes": size,
+                    "kind": kind,
+                    "holder": holder,
+                }
+            )
+
+    def remember(self, found: Reply) -> None:
+        self.biggest.append(found)
+        if len(self.biggest) > 4 * MAX_TENSORS_LISTED:
+            self.biggest.sort(key=lambda row: -row["bytes"])
+            del self.biggest[MAX_TENSORS_LISTED:]
+
+    def reply(self) -> Reply:
+        self.biggest.sort(key=lambda row: -row["bytes"])
+        tensors: List[Reply] = [
+            {"kind": kind, "device": device, "dtype": dtype, "count": row[0], "bytes": row[1]}
+            for (kind, device, dtype), row in self.rows.items()
+        ]
+        tensors.sort(key=lambda row: -row["bytes"])
+        modules = sorted(self.modules.items(), key=lambda item: -item[1])
+        return {
+            "tensors": tensors,
+            "tensor_count": sum(row["count"] for row in tensors),
+            "devices": sorted({row["device"] for row in tensors}),
+            "biggest": self.biggest[:MAX_TENSORS_LISTED],
+            "modules": [{"type": name, "count": count} for name, count in modules[:50]],
+            "skipped": self.skipped,
+        }
+
+
+def without_overrides(torch: Any) -> Any:
+    """Tensor subclasses' ``__torch_function__`` is not run in this block (this thread only)."""
+    for name in ("DisableTorchFunctionSubclass", "DisableTorchFunction"):
+        make = getattr(torch._C, name, None)
+        if make is not None:
+            return make()
+    return contextlib.nullcontext()
+
+
+def optimizer_tensors(optimizer: Any, tally: Tally) -> Generator[None, None, None]:
+    """Parameters, their gradients and the optimizer's state. One step per tensor."""
+    state = getattr(optimizer, "state", {})
+    for g, group in enumerate(list(getattr(optimizer, "param_groups", ()))):
+        names = group.get("param_names") or ()
+        for p, parameter in enumerate(list(group.get("params", ()))):
+            name = names[p] if p < len(names) else "param_groups[%d].params[%d]" % (g, p)
+            tally.add(parameter, "parameter", name)
+            # .grad of what is no leaf would print a warning into the user's log
+            gradient = parameter.grad if parameter.is_leaf else None
+            if gradient is not None:
+                tally.add(gradient, "gradient", name + ".grad")
+            held = state.get(parameter) if hasattr(state, "get") else None
+            for key, value in list(held.items()) if isinstance(held, dict) else ():
+                if tally.kind_of(value) == "tensor":
+                    tally.add(value, "optimizer_state", "%s of %s" % (key, name))
+            parameter = gradient = held = value = None
+            yield
+
+
+def attributes_of(value: Any) -> Dict[str, Any]:
+    """The instance's ``__dict__`` without running a line of its class."""
+    for ancestor in type.__getattribute__(type(value), "__mro__"):
+        found = type.__getattribute__(ancestor, "__dict__").get("__dict__")
+        if found is not None:
+            if type(found) is types.GetSetDescriptorType:
+                held = found.__get__(value)
+                return held if type(held) is dict else {}
+            return {}
+    return {}
+
+
+def children_of(value: Any, holder: str) -> Generator[Tuple[Any, str], None, None]:
+    """What a container or an object holds, each with the expression that names it."""
+    kind = type(value)
+    if kind is dict or kind is collections.OrderedDict or kind is collections.defaultdict:
+        if len(value) > 20_000:  # copying it in one go would hold the GIL for milliseconds
+            return
+        for key, held in list(value.items()):
+            text = key if type(key) is str else "…" if type(key) not in (int, bool) else str(key)
+            yield held, "%s[%r]" % (holder, text[:60])
+    elif kind in (list, tuple, collections.deque):
+        for start in range(0, len(value), 1000):
+            piece = value if kind is collections.deque else value[start : start + 1000]
+            for i, held in enumerate(list(piece) if len(value) <= 20_000 or start == 0 else piece):
+                yield held, "%s[%d]" % (holder, start + i)
+            if kind is collections.deque:
+                return
+    elif kind is types.FunctionType:
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):  # noqa: B905 - 3.8
+            with contextlib.suppress(ValueError):
+                yield cell.cell_contents, "%s.%s" % (holder, name)
+    elif kind not in LEAF_TYPES and not isinstance(value, type):
+        for key, held in list(attributes_of(value).items()):
+            if type(key) is not str:
+                continue
+            if type(held) is dict and key in ("_parameters", "_buffers", "_modules"):
+                for name, part in list(held.items()):
+                    yield part, "%s.%s" % (holder, name)
+            else:
+                yield held, "%s.%s" % (holder, key)
+
+
+LEAF_TYPES = frozenset(
+    (
+        *(str, bytes, bytearray, int, float, bool, complex, type(None), range, slice),
+        *(types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType, type),
+        *(set, frozenset),
+    )
+)
+
+
+def module_roots() -> List[Tuple[Any, str]]:
+    """The program's own modules: ``__main__`` and what lies outside library folders."""
+    roots = []
+    for name, module in list(sys.modules.items()):
+        names = getattr(module, "__dict__", None)
+        file = getattr(module, "__file__", None) if type(module) is types.ModuleType else None
+        if type(names) is not dict or name == "__mp_main__":
+            continue
+        library = file is None or any(part in file for part in ("site-packages", "/lib/python"))
+        if name == "__main__" or not library:
+            label = "" if name == "__main__" else name + "."
+            roots += [(held, label + key) for key, held in list(names.items())]
+    return [(held, key) for held, key in roots if type(held) not in LEAF_TYPES]
+
+
+def frame_roots(own: int) -> List[Tuple[Any, str]]:
+    """Locals of running functions: from 3.13 on, where looking at them leaves no copy behind."""
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    if sys.version_info < (3, 13) or (enabled is not None and not enabled()):
+        return []
+    roots = []
+    for ident, frame in list(sys._current_frames().items()):
+        seen = 0
+        while frame is not None and ident != own and seen < 50:
+            seen += 1
+            code = frame.f_code
+            if code.co_name != "<module>" and "site-packages" not in code.co_filename:
+                label = os.path.basename(code.co_filename) + ":" + code.co_name + "."
+                names = frame.f_locals
+                for key in list(names):
+                    with contextlib.suppress(KeyError):
+                        roots.append((names[key], label + key))
+            frame = frame.f_back
+    return [(held, key) for held, key in roots if type(held) not in LEAF_TYPES]
+
+
+def note_tensor(tensor: Any, holder: Optional[str], tally: Tally) -> None:
+    tally.add(tensor, "tensor", holder)
+    gradient = tensor.grad if tensor.is_leaf and tensor.requires_grad else None
+    if gradient is not None:
+        tally.add(gradient, "gradient", "%s.grad" % holder if holder else None)
+
+
+def walk(roots: List[Tuple[Any, str]], tally: Tally, visited: Any) -> Generator[None, None, None]:
+    """Depth first and tensors first: what the program lets go is not kept alive by the walk."""
+    order = {"other": 0, "module": 1, "tensor": 2}  # taken from the end
+    roots.sort(key=lambda root: order[tally.kind_of(root[0])])
+    while roots:
+        value, holder = roots.pop()
+        if tally.kind_of(value) == "tensor":
+            note_tensor(value, holder, tally)
+            value = None
+            yield
+            continue
+        pending = [(value, holder, 0)]
+        while pending:
+            value, holder, depth = pending.pop()
+            if id(value) in visited or len(visited) > MAX_VISITED or depth > 24:
+                continue
+            visited.add(id(value))
+            if tally.kind_of(value) == "module":
+                label = type(value).__name__
+                tally.modules[label] = tally.modules.get(label, 0) + 1
+            for held, expression in children_of(value, holder):
+                if tally.kind_of(held) == "tensor":
+                    note_tensor(held, expression, tally)
+                    yield
+                elif type(held) not in LEAF_TYPES:
+                    pending.append((held, expression, depth + 1))
+            value = held = None
+            yield
+
+
+def collector_finds(tally: Tally, full: bool) -> List[Any]:
+    """Tensors and modules of the young generations, or of all where a person confirmed that.
+
+    All objects of a process that has only imported torch are 165,000 and take 9 to 18 ms. Filtered
+    at once: the list would keep every short-lived object of the program alive.
+    """
+    if full:
+        found = gc.get_objects()
+    elif gc.get_count()[0] > 20_000:  # collection is off or rare: "young" would be everything
+        return []
+    elif sys.version_info >= (3, 14):
+        found = gc.get_objects(generation=0)
+    else:
+        found = gc.get_objects(generation=0) + gc.get_objects(generation=1)
+    return [value for value in found if tally.kind_of(value) != "other"]
+
+
+def collected(tally: Tally, visited: Any, full: bool) -> Generator[None, None, None]:
+    """What no variable led to: tensors are named by their module's class, or not at all."""
+    found = collector_finds(tally, full)
+    yield
+    modules = [v for v in found if tally.kind_of(v) == "module" and id(v) not in visited]
+    inner = {id(part) for m in modules for part in attributes_of(m).get("_modules", {}).values()}
+    roots = [(m, type(m).__name__) for m in modules if id(m) not in inner]
+    del modules
+    yield from walk(roots, tally, visited)
+    while found:
+        value = found.pop()
+        if tally.kind_of(value) == "tensor":
+            tally.add(value, "tensor", None)
+        value = None
+        yield
+
+
+def sliced(
+    steps: Generator[None, None, None], torch: Any, until: float
+) -> Generator[float, None, bool]:
+    """Runs ``steps`` in slices of 1 ms; yields the length of each. False when time ran out."""
+    while True:
+        began = time.perf_counter()
+        with without_overrides(torch):
+            while time.perf_counter() - began < SLICE_S:
+                try:
+                    next(steps)
+                except StopIteration:
+                    return True
+                except RuntimeError:  # changed size during iteration: the program went on
+                    return False
+        yield time.perf_counter() - began
+        if time.perf_counter() > until:
+            return False
+
+
+def census(torch: Any, optimizers: List[Any], deep: bool, full: bool) -> Slices:
+    """Cheap: what the optimizers hold. Deep: what the program's variables lead to as well."""
+    tally = Tally(torch)
+    began = time.perf_counter()
+    complete = True
+    longest = 0.0
+    parts: List[Generator[None, None, None]] = [optimizer_tensors(o, tally) for o in optimizers]
+    del optimizers
+    if deep:
+        visited: Any = set()
+        own = _thread.get_ident()
+        parts.append(walk(module_roots() + frame_roots(own), tally, visited))
+        parts.append(collected(tally, visited, full))
+    count = len(parts)
+    while parts:
+        slices = sliced(parts.pop(0), torch, began + CENSUS_BUDGET_S)
+        while True:
+            try:
+                longest = max(longest, next(slices))
+            except StopIteration as done:
+                complete = complete and bool(done.value)
+                break
+            yield
+    reply = tally.reply()
+    reply.update(
+        deep=deep,
+        complete=complete and (full or not deep),
+        optimizers=count - (2 if deep else 0),
+        longest_hold_ms=round(longest * 1e3, 2),
+        took_ms=round((time.perf_counter() - began) * 1e3, 1),
+    )
+    return reply
+
+
+# -- profile ---------------------------------------------------------------------------------
+
+
+class Span:
+    """One event of the profiler, in nanoseconds, whatever this torch's names for it are."""
+
+    __slots__ = ("correlation", "device", "end", "linked", "name", "start", "thread")
+
+    def __init__(self, event: Any) -> None:
+        self.name = str(event.name())
+        if hasattr(event, "start_ns"):
+            self.start, length = event.start_ns(), event.duration_ns()
+        else:  # torch before 2.4
+            self.start, length = event.start_us() * 1000, event.duration_us() * 1000
+        self.end = self.start + length
+        self.thread = event.start_thread_id()
+        self.device = not str(event.device_type()).endswith("CPU")
+        self.correlation = event.correlation_id()
+        self.linked = event.linked_correlation_id()
+
+    @property
+    def ms(self) -> float:
+        return float(self.end - self.start) / 1e6
+
+
+def phase_of(name: str) -> Optional[str]:
+    """The phase that a range on the CPU opens."""
+    if name.startswith("enumerate(DataLoader)"):
+        return "data_wait"
+    if name.startswith("Optimizer.step#"):
+        return "optimizer"
+    if name.startswith("autograd::engine::evaluate_function"):
+        return "backward"
+    if name.startswith(("gloo:", "nccl:", "c10d::")):
+        return "collective"
+    return None
+
+
+def device_phase(name: str) -> Optional[str]:
+    lower = name.lower()
+    if "memcpy htod" in lower:
+        return "host_to_device"
+    if "memcpy dtoh" in lower:
+        return "device_to_host"
+    if "nccl" in lower:
+        return "collective"
+    return None
+
+
+def phases_on_cpu(spans: List[Span], launched_in: Dict[int, str], totals: Dict[str, float]) -> Any:
+    """Self time per name and per phase; notes in which phase each operation was issued."""
+    own: Dict[str, List[float]] = {}
+    threads: Dict[int, List[Span]] = {}
+    for span in spans:
+        threads.setdefault(span.thread, []).append(span)
+    for row in threads.values():
+        row.sort(key=lambda s: (s.start, -s.end))
+        stack: List[Tuple[Span, str]] = []
+        for span in row:
+            while stack and stack[-1][0].end <= span.start:
+                stack.pop()
+            phase = phase_of(span.name) or (stack[-1][1] if stack else "forward")
+            launched_in[span.correlation] = phase
+            found = own.setdefault(span.name, [0.0, 0])
+            found[0] += span.ms
+            found[1] += 1
+            totals[phase] = totals.get(phase, 0.0) + span.ms
+            if stack:
+                own[stack[-1][0].name][0] -= span.ms
+                totals[stack[-1][1]] -= span.ms
+            stack.append((span, phase))
+            yield
+    return own
+
+
+def busy_ms(spans: List[Span]) -> float:
+    """Time in which at least one of the spans ran."""
+    total, end = 0, 0
+    for span in sorted(spans, key=lambda s: s.start):
+        total += max(0, span.end - max(span.start, end))
+        end = max(end, span.end)
+    return total / 1e6
+
+
+def read_profile(events: Any, steps: int, walls_ms: List[float]) -> Slices:
+    """Milliseconds per step and phase. With kernels on a GPU these are counted, else the CPU's."""
+    began = time.perf_counter()
+    spans: List[Span] = []
+    for event in events:
+        spans.append(Span(event))
+        if time.perf_counter() - began > SLICE_S:
+            yield
+            began = time.perf_counter()
+    # The range of the step that is being left when the profiler stops is never closed: one step
+    # more was recorded, and what follows the last closed one is left out.
+    closed = sorted(s.end for s in spans if not s.device and phase_of(s.name) == "optimizer")
+    until = (
+        closed[min(steps, len(closed)) - 1] if closed else max((s.end for s in spans), default=0)
+    )
+    spans = [s for s in spans if s.start <= until]
+    launched_in: Dict[int, str] = {}
+    on_cpu: Dict[str, float] = {}
+    walk_cpu = phases_on_cpu([s for s in spans if not s.device], launched_in, on_cpu)
+    while True:
+        try:
+            next(walk_cpu)
+        except StopIteration as done:
+            own = done.value
+            break
+        if time.perf_counter() - began > SLICE_S:
+            yield
+            began = time.perf_counter()
+    kernels = [s for s in spans if s.device and phase_of(s.name) is None]
+    on_device: Dict[str, float] = {}
+    by_name: Dict[str, List[float]] = {}
+    for kernel in kernels:
+        phase = device_phase(kernel.name) or launched_in.get(kernel.linked, "forward")
+        on_device[phase] = on_device.get(phase, 0.0) + kernel.ms
+        row = by_name.setdefault(kernel.name, [0.0, 0])
+        row[0] += kernel.ms
+        row[1] += 1
+    phases = on_device if kernels else on_cpu
+    top = sorted((by_name if kernels else own).items(), key=lambda item: -item[1][0])[:15]
+    total = sum(phases.values())
+    wall = sum(walls_ms) / len(walls_ms) if walls_ms else None
+
+    def per_step(value: Optional[float]) -> Optional[float]:
+        return None if value is None else round(value / max(1, steps), 3)
+
+    return {
+        "steps": steps,
+        "measured_on": "cuda" if kernels else "cpu",
+        "step_ms": None if wall is None else round(wall, 3),
+        "data_wait_ms": per_step(on_cpu.get("data_wait", 0.0)),
+        "host_to_device_ms": per_step(phases.get("host_to_device", 0.0) if kernels else None),
+        "device_to_host_ms": per_step(phases.get("device_to_host", 0.0) if kernels else None),
+        "forward_ms": per_step(phases.get("forward", 0.0)),
+        "backward_ms": per_step(phases.get("backward", 0.0)),
+        "optimizer_ms": per_step(phases.get("optimizer", 0.0)),
+        "collective_ms": per_step(phases.get("collective", 0.0)),
+        "collective_share": round(phases.get("collective", 0.0) / total, 4) if total else 0.0,
+        "device_busy_ms": per_step(busy_ms(kernels) if kernels else None),
+        "top": [
+            {"name": name[:160], "ms": per_step(row[0]), "calls": int(row[1])} for name, row in top
+        ],
+        "events": len(spans),
+    }
+
+
+class Recording:
+    """torch.profiler between two step boundaries, on the thread that trains."""
+
+    def __init__(self, torch: Any, steps: int) -> None:
+        self.steps = steps
+        self.walls_ms: List[float] = []
+        self.thread = _thread.get_ident()
+        profiler = loaded("torch.profiler")
+        if profiler is None:
+            raise RefusedError("unsupported", "This torch has no profiler.")
+        if getattr(torch._C._autograd, "_profiler_enabled", lambda: False)():
+            raise RefusedError("busy", "The program is profiling itself; nothing was done.")
+        activity = profiler.ProfilerActivity
+        kinds = [activity.CPU] + ([activity.CUDA] if cuda_initialized(torch) else [])
+        # kineto logs its start and stop to stderr; it reads this variable at its first use.
+        quiet = "KINETO_LOG_LEVEL" not in os.environ
+        if quiet:
+            os.environ["KINETO_LOG_LEVEL"] = "99"
+        began = time.perf_counter()
+        try:
+            self.profile = profiler.profile(activities=kinds)
+            self.profile.start()
+        finally:
+            if quiet:
+                os.environ.pop("KINETO_LOG_LEVEL", None)
+        self.last = time.perf_counter()
+        self.start_ms = (self.last - began) * 1e3
+
+    def step(self) -> bool:
+        """Notes a step; True when enough were recorded (one more than asked: read_profile)."""
+        now = time.perf_counter()
+        if len(self.walls_ms) < self.steps:
+            self.walls_ms.append((now - self.last) * 1e3)
+            self.last = now
+            return False
+        return True
+
+    def stop(self) -> Any:
+        began = time.perf_counter()
+        self.profile.stop()
+        inner = getattr(self.profile, "profiler", None)
+        results = getattr(inner, "kineto_results", None)
+        self.stop_ms = (time.perf_counter() - began) * 1e3
+        self.profile = None
+        return [] if results is None else results.events()
+
+
+# -- steps -----------------------------------------------------------------------------------
+
+
+class Job:
+    """One operation for the training thread. The side that takes it off the queue owns it."""
+
+    def __init__(self, client: Any, request: Reply, run: Callable[[Any], Reply]) -> None:
+        self.client = client
+        self.id = request["id"]
+        self.op = request["op"]
+        self.run = run
+        self.timeout_s = timeout_of(request)
+        self.deadline = time.monotonic() + self.timeout_s
+        self.capturing = False
+        self.data: Reply = {}
+        self.recording: Any = None
+        self.events: Any = []
+        self.refusal: Optional[RefusedError] = None
+
+
+def timeout_of(request: Reply) -> float:
+    value = request.get("timeout_s", STEP_TIMEOUT_S)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.05 <= value <= 600:
+        raise RefusedError("bad_request", "timeout_s is a number from 0.05 to 600.")
+    return float(value)
+
+
+class Seen:
+    """One optimizer: how often it stepped."""
+
+    __slots__ = ("count", "ref")
+
+    def __init__(self, optimizer: Any) -> None:
+        self.count = 0
+        self.ref = weakref.ref(optimizer)
+
+
+class Steps:
+    """The optimizers' global post-hook: counter, heartbeat, and the only safe point for CUDA."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.handle: Any = None
+        self.count = 0
+        self.seen: Dict[int, Seen] = {}
+        self.times: Any = collections.deque(maxlen=64)
+        self.thread: Optional[int] = None
+        self.queue: Any = collections.deque()
+        self.done: Any = collections.deque()
+        self.recording: Optional[Tuple[Job, Recording]] = None
+        self.first_step: Optional[Callable[[], None]] = None
+
+    def install(self) -> bool:
+        """Once torch.optim is there; False where it is not, or too old (before 2.0)."""
+        if self.handle is None:
+            register = getattr(
+                loaded("torch.optim.optimizer"), "register_optimizer_step_post_hook", None
+            )
+            if register is not None:
+                self.handle = register(self.on_step)
+        return self.handle is not None
+
+    def remove(self) -> None:
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.remove()
+
+    def optimizers(self) -> List[Any]:
+        found = [entry.ref() for entry in list(self.seen.values())]
+        return [optimizer for optimizer in found if optimizer is not None]
+
+    def meet(self, optimizer: Any) -> Seen:
+        for key, entry in list(self.seen.items()):
+            if entry.ref() is None:
+                self.seen.pop(key, None)
+        entry = Seen(optimizer)
+        if len(self.seen) < 256:
+            self.seen[id(optimizer)] = entry
+        return entry
+
+    def on_step(self, optimizer: Any, _args: Any = None, _kwargs: Any = None) -> None:
+        """Runs in the user's training loop: about a microsecond where nothing is asked."""
+        entry = self.seen.get(id(optimizer))
+        if entry is None or entry.ref() is not optimizer:
+            entry = self.meet(optimizer)
+        entry.count += 1
+        if entry.count > self.count:  # two optimizers that take turns make one step, not two
+            self.count = entry.count
+            self.times.append(time.monotonic())
+            self.thread = _thread.get_ident()
+        if self.queue or self.recording or self.first_step:
+            self.work()
+
+    def work(self) -> None:
+        """What was asked. KeyboardInterrupt is the user's and goes on to the program."""
+        try:
+            if self.first_step:
+                self.first_step()
+            torch = loaded("torch")
+            if self.recording:
+                self.record()
+            if self.queue and is_capturing(torch):
+                for job in list(self.queue):
+                    job.capturing = True
+                return
+            self.run_queue(torch)
+        except Exception:  # noqa: BLE001 - an error of ours must never reach the training loop
+            self.wake()
+
+    def run_queue(self, torch: Any) -> None:
+        while self.queue:
+            try:
+                job = self.queue.popleft()
+            except IndexError:
+                return
+            try:
+                job.data = timed(torch, self.count, job.run)
+            except RefusedError as refusal:
+                job.refusal = refusal
+            except Exception as error:  # noqa: BLE001 - torch may raise anything; it becomes the answer
+                job.refusal = RefusedError("failed", sentence_of(error))
+            finally:
+                if self.recording is None or self.recording[0] is not job:
+                    self.done.append(job)
+                    self.wake()
+
+    def begin(self, job: Job, recording: Recording) -> None:
+        self.recording = (job, recording)
+
+    def record(self, stop: bool = False) -> None:
+        """One step of a recording; ends it where enough was seen or ``stop``."""
+        if self.recording is None:
+            return
+        job, recording = self.recording
+        if recording.thread != _thread.get_ident() or not (stop or recording.step()):
+            return
+        self.recording = None
+        try:
+            job.events = recording.stop()
+        except Exception as error:  # noqa: BLE001 - see run_queue
+            job.refusal = RefusedError("failed", sentence_of(error))
+        job.recording = recording
+        self.done.append(job)
+        self.wake()
+
+    def age_s(self) -> Optional[float]:
+        return round(time.monotonic() - self.times[-1], 3) if self.times else None
+
+    def per_s(self) -> Optional[float]:
+        """Over the last 64 steps; None before the third."""
+        times: List[float] = list(self.times)
+        if len(times) < 3 or times[-1] <= times[0]:
+            return None
+        return round((len(times) - 1) / (times[-1] - times[0]), 3)
+
+
+def sentence_of(error: BaseException) -> str:
+    """The first line of what was raised."""
+    text = str(error).strip().splitlines()
+    return ("%s: %s" % (type(error).__name__, text[0] if text else "no message"))[:400]
+
+
+def allocator_rows(torch: Any) -> List[Reply]:
+    if torch is None:
+        return []
+    return [device_row(i, torch._C._cuda_memoryStats(i)) for i in used_devices(torch)]
+
+
+def timed(torch: Any, step: int, run: Callable[[Any], Reply]) -> Reply:
+    """Runs it between two readings; says how much longer this step took for it."""
+    before = allocator_rows(torch)
+    began = time.perf_counter()
+    data = run(torch)
+    took = time.perf_counter() - began
+    data.update(
+        step=step,
+        step_took_more_ms=round(took * 1e3, 3),
+        before=before,
+        after=allocator_rows(torch),
+    )
+    return data
+
+
+# -- operations of the training thread -------------------------------------------------------
+
+
+def need_cuda(torch: Any) -> None:
+    if torch is None or not cuda_initialized(torch):
+        raise RefusedError("not_initialized", "CUDA was never initialised in this process.")
+
+
+def run_gc(_torch: Any) -> Reply:
+    return {"collected": gc.collect()}
+
+
+def run_empty_cache(torch: Any) -> Reply:
+    """In ``torch.cuda.device(i)`` of a device that has a context already: none is made on GPU 0."""
+    need_cuda(torch)
+    used = used_devices(torch)
+    if used:
+        now = int(torch.cuda.current_device())
+        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", lambda i: i in used)
+        with torch.cuda.device(now if has_context(now) else used[0]):
+            torch.cuda.empty_cache()
+    return {}
+
+
+def allocator_text(torch: Any) -> str:
+    """The full settings string: a partial one would put the other keys back to their defaults."""
+    read = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
+    if read is not None:
+        text = read()
+        if text:
+            return str(text)
+    remembered = registry().allocator_text
+    if remembered is not None:
+        return str(remembered)
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+
+
+def set_allocator(torch: Any, name: str, value: str) -> Reply:
+    text = allocator_text(torch)
+    if "[" in text or "roundup_power2_divisions" in text or "backend" in text:
+        raise RefusedError(
+            "unsupported",
+            "The allocator's settings hold a key that may only be set at the start (%s)." % text,
+        )
+    pairs = [part.partition(":")[::2] for part in text.split(",") if ":" in part]
+    settings = {key.strip(): held.strip() for key, held in pairs}
+    old = settings.get(name, ALLOCATOR_DEFAULTS[name])
+    if value == "default":
+        settings.pop(name, None)
+    else:
+        settings[name] = value
+    new = ",".join("%s:%s" % item for item in settings.items())
+    put = getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(
+        torch._C, "_cuda_cudaCachingAllocator_set_allocator_settings", None
+    )
+    if put is None:
+        raise RefusedError("unsupported", "This torch cannot change its allocator's settings live.")
+    put(new)
+    registry().allocator_text = new
+    return {"name": name, "old": old, "new": value, "settings": new}
+
+
+def set_matmul_precision(torch: Any, value: str) -> Reply:
+    if not hasattr(torch, "set_float32_matmul_precision"):
+        raise RefusedError("unsupported", "This torch has no matmul precision to set.")
+    old = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(value)
+    return {"name": "matmul_precision", "old": old, "new": value}
+
+
+def set_memory_fraction(torch: Any, value: float, index: Optional[int]) -> Reply:
+    """One device, the training thread's where none is named."""
+    need_cuda(torch)
+    device = int(torch.cuda.current_device()) if index is None else index
+    if not 0 <= device < device_count(torch):
+        raise RefusedError("bad_request", "There is no device %d." % device)
+    read = getattr(torch._C, "_cuda_getMemoryFraction", None)
+    old = float(read(device)) if read else None
+    torch._C._cuda_setMemoryFraction(float(value), device)
+    return {"name": "memory_fraction", "old": old, "new": value, "device": device}
+
+
+def checked_setting(name: Any, value: Any) -> Any:
+    """The value in the form that torch takes, or a refusal that says which forms there are."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if name == "expandable_segments":
+        if value in (True, False, "True", "False"):
+            return str(value)
+        wanted = "True or False"
+    elif name == "garbage_collection_threshold":
+        if value == "default" or (number and 0 < value < 1):
+            return str(value)
+        wanted = "a number between 0 and 1, or default"
+    elif name == "max_split_size_mb":
+        if value == "default" or (number and 20 < value < 1 << 20):
+            return "default" if value == "default" else str(int(value))
+        wanted = "more than 20 (MiB), or default"
+    elif name == "matmul_precision":
+        if value in ("highest", "high", "medium"):
+            return value
+        wanted = "highest, high or medium"
+    elif name == "memory_fraction":
+        if number and 0 < value <= 1:
+            return float(value)
+        wanted = "a number above 0 and at most 1"
+    else:
+        raise RefusedError("bad_request", "The settings are %s." % ", ".join(SETTINGS))
+    raise RefusedError("bad_request", "%s is %s." % (name, wanted))
+
+
+def history_enabled(torch: Any) -> Optional[bool]:
+    ask = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(ask()) if ask is not None else None
+
+
+def write_private(directory: str, name: str, write: Callable[[Any], Any]) -> str:
+    """A new file, 0600, never through a link; its path."""
+    path = os.path.join(directory, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        write(file)
+    return path
+
+
+def write_snapshot(torch: Any, path_of: Tuple[str, str]) -> Tuple[str, int]:
+    """torch's own snapshot with traces as a pickle, for its memory_viz; (path, bytes)."""
+    import pickle
+
+    taken = torch.cuda.memory._snapshot()
+    path = write_private(path_of[0], path_of[1], lambda file: pickle.dump(taken, file))
+    return path, os.stat(path).st_size
+
+
+# -- import of torch after us ----------------------------------------------------------------
+
+
+class TorchFinder:
+    """Calls back when the program has imported torch; finds nothing itself."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self.arrived = arrived
+        self.asked = False
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        if name != "torch" or self.asked:
+            return None
+        self.asked = True
+        try:
+            import importlib.util
+
+            spec = importlib.util.find_spec("torch")
+            load = getattr(getattr(spec, "loader", None), "exec_module", None)
+            if spec is None or load is None:
+                self.asked = False
+                return None
+
+            def exec_module(module: Any) -> None:
+                load(module)
+                with contextlib.suppress(Exception):
+                    self.remove()
+                    self.arrived()
+
+            spec.loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
+        except Exception:  # noqa: BLE001 - the program's import goes on without us
+            return None
+        return spec
+
+    def install(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+
+
+# -- one connection --------------------------------------------------------------------------
+
+
+class Client:
+    """A connected cockpit: bounded buffers, a token bucket, at most one stream."""
+
+    def __init__(self, connection: socket.socket, pid: int, uid: int) -> None:
+        self.connection = connection
+        self.fd = connection.fileno()
+        self.pid = pid
+        self.uid = uid
+        self.received = bytearray()
+        self.unsent = bytearray()
+        self.unsent_since = 0.0
+        self.tokens = float(MAX_REQUESTS_PER_S)
+        self.refilled = time.monotonic()
+        self.rejected = 0
+        self.stream_id = 0
+        self.stream_every = 0.0
+        self.stream_due = 0.0
+        self.mask = select.EPOLLIN
+        self.open = True
+
+    def take_token(self) -> bool:
+        now = time.monotonic()
+        rate = MAX_REQUESTS_PER_S
+        self.tokens = min(float(rate), self.tokens + (now - self.refilled) * rate)
+        self.refilled = now
+        if self.tokens < 1:
+            self.rejected += 1
+            return False
+        self.tokens -= 1
+        self.rejected = max(0, self.rejected - 1)
+        return True
+
+    def flush(self) -> None:
+        """Sends what the reader takes now; raises OSError where the connection is gone."""
+        while self.unsent:
+            try:
+                sent = self.connection.send(self.unsent)
+            except BlockingIOError:
+                return
+            del self.unsent[:sent]
+            self.unsent_since = time.monotonic()
+
+
+# -- the agent -------------------------------------------------------------------------------
+
+
+class Agent:
+    """Serves the socket from a thread of its own that sleeps until somebody asks."""
+
+    def __init__(self, how: str, directory: Optional[str], observe_oom: bool) -> None:
+        self.how = how if how in WAYS_IN else "import"
+        self.wanted_directory = directory
+        self.observe_oom = observe_oom
+        self.pid = os.getpid()
+        self.readonly = os.environ.get("COCKPIT_AGENT_READONLY", "") not in ("", "0")
+        self.directory: Optional[str] = None
+        self.path: Optional[str] = None
+        self.thread: Optional[int] = None
+        self.stopping = False
+        self.ended = _thread.allocate_lock()
+        self.listener: Any = None
+        self.epoll: Any = None
+        self.wake_read = self.wake_write = -1
+        self.clients: Dict[int, Client] = {}
+        self.tasks: List[Tuple[Client, Reply, Slices]] = []
+        self.steps = Steps(self.wake)
+        self.finder: Optional[TorchFinder] = None
+        self.lazy_call: Any = None
+        self.accepts: Any = collections.deque(maxlen=MAX_REQUESTS_PER_S)
+        self.listen_again = 0.0
+        self.uuids: Dict[int, Optional[str]] = {}
+        self.largest_free: Dict[int, Tuple[float, int]] = {}
+        self.history_ours = False
+        self.oom_records = 0
+        self.last_oom: Optional[Reply] = None
+        self.files = 0
+
+    # starting and ending
+
+    def start(self) -> Optional[str]:
+        """Opens the socket and starts the thread; the socket's path, None where it cannot be."""
+        if self.path is not None:
+            return self.path
+        if not self.open_socket():
+            self.close_descriptors()
+            return None
+        self.watch_torch()
+        self.ended.acquire()
+        atexit.register(self.at_exit)
+        try:
+            _thread.start_new_thread(self.main, ())
+        except RuntimeError:
+            self.ended.release()
+            self.stop()
+            return None
+        return self.path
+
+    def open_socket(self) -> bool:
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        runtime = runtime if runtime and os.path.isdir(runtime) else None
+        wanted = self.wanted_directory
+        for directory in [wanted] if wanted else socket_directories(os.geteuid(), runtime):
+            path = os.path.join(directory, "%d.sock" % self.pid)
+            if len(os.fsencode(path)) < 108 and private_directory(directory):
+                try:
+                    self.bind(path)
+                except OSError:
+                    self.close_descriptors()
+                    continue
+                self.directory, self.path = directory, path
+                return True
+        return False
+
+    def bind(self, path: str) -> None:
+        """The name appears when the socket listens: a refused connection means a dead process."""
+        early = path[: -len("sock")] + "new"
+        for left in (early, path):  # by a killed process that had our pid
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(left)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.setblocking(False)
+        self.listener.bind(early)
+        os.chmod(early, 0o600)
+        self.listener.listen(16)
+        os.rename(early, path)
+        self.wake_read, self.wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.epoll = select.epoll()
+        self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        self.epoll.register(self.wake_read, select.EPOLLIN)
+
+    def watch_torch(self) -> None:
+        """The step hook now, or when the program imports torch."""
+        torch = loaded("torch")
+        if torch is None:
+            if self.finder is None and "torch" not in sys.modules:
+                self.finder = TorchFinder(self.torch_arrived)
+                self.finder.install()
+            return
+        self.steps.install()
+        if self.path is None or (self.observe_oom and not registry().observed):
+            self.call_when_initialized(torch)
+
+    def torch_arrived(self) -> None:
+        self.finder = None
+        self.watch_torch()
+
+    def call_when_initialized(self, torch: Any) -> None:
+        """Queued with torch's own deferred CUDA calls. Without their lock, which a fork may copy
+        while it is held; appending is atomic."""
+        if cuda_initialized(torch):
+            self.cuda_arrived()
+            return
+        queue = getattr(torch.cuda, "_queued_calls", None)
+        if isinstance(queue, list) and self.lazy_call is None:
+            self.lazy_call = (self.cuda_arrived, [])
+            queue.append(self.lazy_call)
+
+    def cuda_arrived(self) -> None:
+        """An exception here would reach the program as DeferredCudaCallError."""
+        with contextlib.suppress(Exception):
+            if self.stopping or self.pid != os.getpid():
+                return
+            if self.path is None:
+                self.start()
+            torch = loaded("torch")
+            if self.observe_oom and torch is not None and not registry().observed:
+                observe_oom_of(torch)
+
+    def sleep_until_needed(self) -> None:
+        """A child process: no socket and no thread before CUDA or an optimizer is used in it."""
+        self.steps.first_step = self.first_step
+        self.watch_torch()
+
+    def first_step(self) -> None:
+        self.steps.first_step = None
+        self.start()
+
+    def stop(self) -> None:
+        """Leaves nothing behind: hooks, socket, descriptors. Any thread, more than once."""
+        self.stopping = True
+        self.unhook()
+        path, self.path = self.path, None  # once: the next agent of this process has the same
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        with contextlib.suppress(Exception):
+            atexit.unregister(self.at_exit)
+        self.wake()
+
+    def unhook(self) -> None:
+        self.steps.first_step = None
+        self.steps.remove()
+        finder, self.finder = self.finder, None
+        if finder is not None:
+            finder.remove()
+        torch, call = loaded("torch"), self.lazy_call
+        if torch is not None and call is not None and not cuda_initialized(torch):
+            with contextlib.suppress(ValueError, AttributeError):
+                torch.cuda._queued_calls.remove(call)
+        self.lazy_call = None
+        if self.history_ours and torch is not None and cuda_initialized(torch):
+            self.history_ours = False
+            with contextlib.suppress(Exception):
+                torch.cuda.memory._record_memory_history(enabled=None)
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        if self.thread == _thread.get_ident():
+            return True
+        if self.ended.acquire(timeout=timeout_s):
+            self.ended.release()
+            return True
+        return False
+
+    def at_exit(self) -> None:
+        if self.pid == os.getpid():
+            self.stop()
+            self.wait_ended(0.2)
+
+    def forget(self) -> None:
+        """In a forked child: the thread is not there, the descriptors are the parent's."""
+        self.stopping = True
+        self.unhook_child()
+        self.close_descriptors()
+
+    def unhook_child(self) -> None:
+        self.history_ours = False
+        with contextlib.suppress(Exception):
+            self.unhook()
+        with contextlib.suppress(Exception):
+            atexit.unregister(self.at_exit)
+
+    def close_descriptors(self) -> None:
+        for client in list(self.clients.values()):
+            with contextlib.suppress(OSError):
+                client.connection.close()
+        self.clients.clear()
+        listener, self.listener = self.listener, None
+        epoll, self.epoll = self.epoll, None
+        pipes, self.wake_read, self.wake_write = (self.wake_read, self.wake_write), -1, -1
+        for held in (listener, epoll):
+            if held is not None:
+                with contextlib.suppress(OSError):
+                    held.close()
+        for fd in pipes:
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+    def wake(self) -> None:
+        if self.wake_write >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self.wake_write, b".")
+
+    # the thread
+
+    def main(self) -> None:
+        """Nothing that goes wrong here is heard in the user's program."""
+        try:
+            self.thread = _thread.get_ident()
+            quiet_thread()
+            while not self.stopping:
+                self.turn()
+        except Exception:  # noqa: BLE001 - the agent is gone then; the training is not
+            self.stopping = True
+        finally:
+            with contextlib.suppress(Exception):
+                self.stop()
+                self.close_descriptors()
+                reg = registry()
+                if reg.agent is self:
+                    reg.agent = None
+            self.ended.release()
+
+    def turn(self) -> None:
+        for fd, event in self.epoll.poll(self.patience_s()):
+            if fd == self.wake_read:
+                with contextlib.suppress(OSError):
+                    os.read(self.wake_read, 4096)
+            elif self.listener is not None and fd == self.listener.fileno():
+                self.guarded(None, self.accept)
+            elif fd in self.clients:
+                client = self.clients[fd]
+                self.guarded(client, partial(self.serve, client, event))
+        self.guarded(None, self.finish_jobs)
+        self.guarded(None, self.run_timers)
+        self.run_tasks()
+
+    def guarded(self, client: Optional[Client], run: Callable[[], Any]) -> None:
+        """What breaks in one connection ends that connection, never the thread."""
+        try:
+            run()
+        except Exception:  # noqa: BLE001 - see the docstring
+            if client is not None:
+                self.drop(client)
+
+    def patience_s(self) -> float:
+        """Until the next thing that somebody asked for; -1 (for ever) where nobody did."""
+        if self.tasks:
+            return 0.0005
+        due = [job.deadline for job in list(self.steps.queue)]
+        recording = self.steps.recording
+        if recording is not None:
+            due.append(recording[0].deadline)
+        for client in self.clients.values():
+            if client.stream_every:
+                due.append(client.stream_due)
+            if client.unsent:
+                due.append(client.unsent_since + SLOW_READER_S)
+        if self.listen_again:
+            due.append(self.listen_again)
+        return max(0.0, min(due) - time.monotonic()) if due else -1
+
+    def accept(self) -> None:
+        now = time.monotonic()
+        if len(self.accepts) == self.accepts.maxlen and now - self.accepts[0] < 1.0:
+            self.epoll.unregister(self.listener.fileno())  # a flood of connections waits outside
+            self.listen_again = self.accepts[0] + 1.0
+            return
+        try:
+            connection, _ = self.listener.accept()
+        except BlockingIOError:
+            return
+        self.accepts.append(now)
+        connection.setblocking(False)
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("3i", peer)
+        if uid not in (0, os.geteuid()):
+            connection.close()
+            return
+        client = Client(connection, pid, uid)
+        if len(self.clients) >= MAX_CLIENTS:
+            refusal = RefusedError("busy", "%d clients are connected already." % MAX_CLIENTS)
+            with contextlib.suppress(OSError):
+                connection.send(encode(refused(0, refusal)))
+            connection.close()
+            return
+        self.clients[client.fd] = client
+        self.epoll.register(client.fd, client.mask)
+
+    def drop(self, client: Client) -> None:
+        client.open = False
+        self.clients.pop(client.fd, None)
+        self.tasks = [task for task in self.tasks if task[0] is not client]
+        with contextlib.suppress(OSError, ValueError):
+            self.epoll.unregister(client.fd)
+        with contextlib.suppress(OSError):
+            client.connection.close()
+
+    def serve(self, client: Client, event: int) -> None:
+        if event & select.EPOLLOUT:
+            self.push(client)
+        if event & select.EPOLLIN:
+            try:
+                data = client.connection.recv(16 * 1024)
+            except BlockingIOError:
+                return
+            if not data:
+                self.drop(client)
+                return
+            client.received += data
+            self.read_lines(client)
+        elif event & (select.EPOLLHUP | select.EPOLLERR):
+            self.drop(client)
+
+    def read_lines(self, client: Client) -> None:
+        while client.open and not self.stopping:
+            line, newline, rest = client.received.partition(b"\n")
+            if not newline:
+                break
+            client.received = rest
+            if len(line) > MAX_REQUEST_BYTES:
+                break
+            if line.strip():
+                self.answer(client, bytes(line))
+        if client.open and len(client.received) > MAX_REQUEST_BYTES:
+            too_long = RefusedError("bad_request", "A request is at most 64 KiB.")
+            self.send(client, refused(0, too_long))
+            self.drop(client)
+
+    def answer(self, client: Client, line: bytes) -> None:
+        request_id = 0
+        try:
+            allowed = client.take_token()
+            if not allowed and client.rejected > 2 * MAX_REQUESTS_PER_S:
+                self.drop(client)
+                return
+            request = parse(line)
+            request_id = request["id"]
+            if not allowed:
+                raise RefusedError("rate", "At most %d requests a second." % MAX_REQUESTS_PER_S)
+            data = self.dispatch(client, request)
+        except RefusedError as refusal:
+            self.send(client, refused(request_id, refusal))
+        except Exception as error:  # noqa: BLE001 - it becomes the answer
+            self.send(client, refused(request_id, RefusedError("failed", sentence_of(error))))
+        else:
+            if data is not None:
+                self.send(client, accepted(request_id, data))
+
+    def send(self, client: Client, message: Reply) -> None:
+        self.send_bytes(client, encode(message))
+
+    def send_bytes(self, client: Client, data: bytes) -> None:
+        if not client.open:
+            return
+        if not client.unsent:
+            client.unsent_since = time.monotonic()
+        client.unsent += data
+        if len(client.unsent) > OUT_CAP_BYTES:
+            self.drop(client)
+            return
+        self.push(client)
+
+    def push(self, client: Client) -> None:
+        try:
+            client.flush()
+        except OSError:
+            self.drop(client)
+            return
+        mask = select.EPOLLIN | (select.EPOLLOUT if client.unsent else 0)
+        if mask != client.mask:
+            client.mask = mask
+            self.epoll.modify(client.fd, mask)
+
+    def run_timers(self) -> None:
+        now = time.monotonic()
+        if self.listen_again and now >= self.listen_again:
+            self.listen_again = 0.0
+            self.epoll.register(self.listener.fileno(), select.EPOLLIN)
+        for client in list(self.clients.values()):
+            if client.unsent and now - client.unsent_since >= SLOW_READER_S:
+                self.drop(client)
+            elif client.stream_every and now >= client.stream_due:
+                late = now - client.stream_due
+                client.stream_due = now + client.stream_every - late % client.stream_every
+                if not client.unsent:  # a sample for a slow reader is left out, never queued
+                    self.send(client, accepted(client.stream_id, self.stats(), stream=True))
+        for job in list(self.steps.queue):
+            if now >= job.deadline:
+                self.expire(job)
+        recording = self.steps.recording
+        if recording is not None and now >= recording[0].deadline:
+            recording[0].deadline = now + 5.0
+            stop_from_main_thread(self.steps, recording[1].thread)
+
+    def expire(self, job: Job) -> None:
+        try:
+            self.steps.queue.remove(job)
+        except ValueError:
+            return  # the training thread has just begun it
+        if job.capturing:
+            sentence = "A CUDA graph was being captured for %g s; nothing was done."
+        else:
+            sentence = "No optimizer step within %g s; nothing was done."
+        self.send(job.client, refused(job.id, RefusedError("no_step", sentence % job.timeout_s)))
+
+    def run_tasks(self) -> None:
+        for task in list(self.tasks):
+            client, request, slices = task
+            try:
+                next(slices)
+                continue
+            except StopIteration as done:
+                if done.value is not None:
+                    self.send_slices(client, request, done.value)
+            except RefusedError as refusal:
+                self.send(client, refused(request["id"], refusal))
+            except Exception as error:  # noqa: BLE001 - it becomes the answer
+                self.send(
+                    client, refused(request["id"], RefusedError("failed", sentence_of(error)))
+                )
+            if task in self.tasks:
+                self.tasks.remove(task)
+
+    def send_slices(self, client: Client, request: Reply, data: Reply) -> None:
+        """Long lists are encoded in pieces: json.dumps of 4 MB holds the GIL for 30 ms."""
+        long = [key for key, held in data.items() if isinstance(held, list) and len(held) > 200]
+        if long:
+            self.tasks.append((client, request, self.encode_slices(client, request, data, long[0])))
+        else:
+            self.send(client, accepted(request["id"], data))
+
+    def encode_slices(self, client: Client, request: Reply, data: Reply, key: str) -> Any:
+        rows = data.pop(key)
+        head = encode(accepted(request["id"], data))[:-3]
+        pieces = [head, b"," if data else b"", json.dumps(key).encode(), b":["]
+        for start in range(0, len(rows), 50):
+            piece = json.dumps(rows[start : start + 50], separators=(",", ":"), default=str)
+            pieces.append((b"," if start else b"") + piece[1:-1].encode())
+            yield
+        pieces.append(b"]}}\n")
+        self.send_bytes(client, b"".join(pieces))
+        return  # nothing more to send
+
+    # requests
+
+    def dispatch(self, client: Client, request: Reply) -> Optional[Reply]:
+        """The reply's data, or None where it comes later."""
+        op = request["op"]
+        if op not in OPERATIONS:
+            raise RefusedError("bad_request", "There is no operation %r." % str(op)[:40])
+        if self.readonly and op in MUTATING:
+            raise RefusedError("unsupported", "This agent only reads (COCKPIT_AGENT_READONLY).")
+        self.steps.install()
+        answer: Optional[Reply] = getattr(self, "op_" + op)(client, request)
+        return answer
+
+    def torch(self) -> Any:
+        torch = loaded("torch")
+        if torch is None:
+            raise RefusedError("unsupported", NOTES.get(framework()) or NOTES[None])
+        return torch
+
+    def at_step(self, client: Client, request: Reply, run: Callable[[Any], Reply]) -> None:
+        """Queues it for the next step boundary of the training thread."""
+        self.torch()
+        if not self.steps.install():
+            raise RefusedError(
+                "unsupported", "This torch has no hook after optimizer steps (2.0 has)."
+            )
+        if len(self.steps.queue) >= MAX_JOBS:
+            raise RefusedError("busy", "%d operations wait for a step already." % MAX_JOBS)
+        self.steps.queue.append(Job(client, request, run))
+
+    def later(self, client: Client, request: Reply, slices: Slices) -> None:
+        if any(task[0] is client for task in self.tasks):
+            raise RefusedError("busy", "The last long operation of this connection still runs.")
+        self.tasks.append((client, request, slices))
+
+    def finish_jobs(self) -> None:
+        while self.steps.done:
+            job = self.steps.done.popleft()
+            recording, job.recording = job.recording, None
+            if job.op in MUTATING:
+                self.audit(job)
+            if job.refusal is not None:
+                self.send(job.client, refused(job.id, job.refusal))
+            elif recording is not None:
+                self.finish_recording(job, recording)
+            else:
+                self.send(job.client, accepted(job.id, job.data))
+
+    def finish_recording(self, job: Job, recording: Recording) -> None:
+        events, job.events = job.events, []
+        if len(recording.walls_ms) < recording.steps:
+            sentence = "Only %d of %d steps came within %g s." % (
+                len(recording.walls_ms),
+                recording.steps,
+                job.timeout_s,
+            )
+            self.send(job.client, refused(job.id, RefusedError("no_step", sentence)))
+            return
+        request = {"id": job.id}
+        slices = read_profile(events, recording.steps, recording.walls_ms)
+        job.data.update(
+            profiler_start_ms=round(recording.start_ms, 1),
+            profiler_stop_ms=round(recording.stop_ms, 1),
+        )
+        self.tasks.append((job.client, request, merged(slices, job.data)))
+
+    def audit(self, job: Job) -> None:
+        """A line in the agent's own log: who, when, what, before, after."""
+        if self.directory is None:
+            return
+        line = {
+            "at": round(time.time(), 3),
+            "pid": self.pid,
+            "op": job.op,
+            "client_pid": job.client.pid,
+            "client_uid": job.client.uid,
+            "ok": job.refusal is None,
+            "error": job.refusal.sentence if job.refusal else None,
+        }
+        line.update(job.data)
+        path = os.path.join(self.directory, "%d.log" % self.pid)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            fd = os.open(path, flags, 0o600)
+            try:
+                os.write(fd, encode(line))
+            finally:
+                os.close(fd)
+
+    def audit_now(self, client: Client, request: Reply, data: Reply) -> Reply:
+        job = Job(client, {"id": request["id"], "op": request["op"]}, run_gc)
+        job.data = data
+        self.audit(job)
+        return data
+
+    def op_hello(self, _client: Client, _request: Reply) -> Reply:
+        torch = loaded("torch")
+        found = framework()
+        initialized = torch is not None and cuda_initialized(torch)
+        reply: Reply = {
+            "pid": self.pid,
+            "start_ticks": start_ticks(),
+            "torch_version": str(getattr(torch, "__version__", "")) or None,
+            "python_version": "%d.%d.%d" % sys.version_info[:3],
+            "framework": found,
+            "note": NOTES.get(found) if torch is None else None,
+            "cuda_initialized": initialized,
+            "device_count": device_count(torch) if initialized else None,
+            "attached_by": self.how,
+            "readonly": self.readonly,
+            "launcher": launcher(),
+            "argv": [str(a)[:2000] for a in getattr(sys, "argv", [])[:100]],
+            "step": self.steps.count,
+            "step_age_s": self.steps.age_s(),
+            "step_hook": self.steps.handle is not None,
+            "history": self.history_ours,
+            "oom_observer": registry().observed,
+            "time": time.time(),
+        }
+        reply.update(rank_of(torch))
+        return reply
+
+    def op_stats(self, _client: Client, _request: Reply) -> Reply:
+        return self.stats()
+
+    def stats(self) -> Reply:
+        torch = loaded("torch")
+        steps = self.steps
+        initialized = torch is not None and cuda_initialized(torch)
+        return {
+            "step": steps.count,
+            "step_age_s": steps.age_s(),
+            "steps_per_s": steps.per_s(),
+            "cuda_initialized": initialized,
+            "training_thread": steps.thread,
+            "time": time.time(),
+            "devices": self.device_rows(torch) if initialized else [],
+        }
+
+    def device_rows(self, torch: Any) -> List[Reply]:
+        rows = []
+        for index in range(device_count(torch)):
+            stats = torch._C._cuda_memoryStats(index)
+            if not current(stats, "reserved_bytes", "peak"):
+                continue  # never used by this process
+            if index not in self.uuids:
+                self.uuids[index] = device_uuid(torch, index)
+            row = device_row(index, stats)
+            row["uuid"] = self.uuids[index]
+            at, largest = self.largest_free.get(index, (0.0, 0))
+            fresh = time.monotonic() - at < LARGEST_FREE_KEPT_S and at > 0
+            row["largest_free_block_bytes"] = largest if fresh else None
+            rows.append(row)
+        return rows
+
+    def op_stream(self, client: Client, request: Reply) -> None:
+        hz = request.get("hz", 1)
+        number = isinstance(hz, (int, float)) and not isinstance(hz, bool)
+        if not number or not 0.01 <= hz <= MAX_STREAM_HZ:
+            raise RefusedError("bad_request", "hz is a number from 0.01 to %g." % MAX_STREAM_HZ)
+        client.stream_id = request["id"]
+        client.stream_every = 1.0 / hz
+        client.stream_due = time.monotonic() + client.stream_every
+        self.send(client, accepted(request["id"], self.stats(), stream=True))
+
+    def op_stop(self, client: Client, _request: Reply) -> Reply:
+        was, client.stream_every = client.stream_every > 0, 0.0
+        return {"stopped": was}
+
+    def op_stacks(self, _client: Client, _request: Reply) -> Reply:
+        return {"threads": stacks(_thread.get_ident(), self.steps.thread)}
+
+    def op_census(self, client: Client, request: Reply) -> None:
+        deep, full = request.get("deep", False), request.get("full", False)
+        if not isinstance(deep, bool) or not isinstance(full, bool):
+            raise RefusedError("bad_request", "deep and full are true or false.")
+        self.later(
+            client, request, census(self.torch(), self.steps.optimizers(), deep, full and deep)
+        )
+
+    def op_gc(self, client: Client, request: Reply) -> None:
+        self.at_step(client, request, run_gc)
+
+    def op_empty_cache(self, client: Client, request: Reply) -> None:
+        need_cuda(self.torch())
+        self.at_step(client, request, run_empty_cache)
+
+    def op_history(self, client: Client, request: Reply) -> None:
+        action = request.get("action")
+        entries = request.get("max_entries", HISTORY_ENTRIES)
+        good = isinstance(entries, int) and not isinstance(entries, bool)
+        if action not in ("start", "stop") or not good or not 0 < entries <= MAX_HISTORY_ENTRIES:
+            raise RefusedError(
+                "bad_request",
+                "action is start or stop, max_entries from 1 to %d." % MAX_HISTORY_ENTRIES,
+            )
+        torch = self.torch()
+        need_cuda(torch)
+        if torch_release(torch) < (2, 1):
+            raise RefusedError("unsupported", "History before torch 2.1 can deadlock; not offered.")
+        self.at_step(client, request, lambda torch: self.run_history(torch, action, entries))
+
+    def run_history(self, torch: Any, action: str, entries: int) -> Reply:
+        if history_enabled(torch) and not self.history_ours:
+            raise RefusedError("busy", "The program records its allocations itself; not touched.")
+        record = torch.cuda.memory._record_memory_history
+        if action == "stop":
+            record(enabled=None)
+        else:
+            record(enabled="all", context="alloc", stacks="python", max_entries=entries)
+        self.history_ours = action == "start"
+        return {"recording": self.history_ours, "max_entries": entries}
+
+    def op_snapshot(self, client: Client, request: Reply) -> None:
+        traces = request.get("traces", False)
+        if not isinstance(traces, bool):
+            raise RefusedError("bad_request", "traces is true or false.")
+        torch = self.torch()
+        need_cuda(torch)
+        if traces:
+            self.at_step(client, request, self.run_snapshot)
+        else:
+            self.later(client, request, self.segments(torch))
+
+    def segments(self, torch: Any) -> Slices:
+        reply = yield from summarise_segments(raw_snapshot(torch))
+        now = time.monotonic()
+        for row in reply["devices"]:
+            self.largest_free[row["device"]] = (now, row["largest_free_block_bytes"])
+        return reply
+
+    def file_name(self, kind: str) -> Tuple[str, str]:
+        self.files += 1
+        name = "%s-%d-%d-%d.pickle" % (kind, self.pid, int(time.time()), self.files)
+        return str(self.directory), name
+
+    def run_snapshot(self, torch: Any) -> Reply:
+        path, size = write_snapshot(torch, self.file_name("snapshot"))
+        return {"path": path, "bytes": size, "history": self.history_ours}
+
+    def op_set(self, client: Client, request: Reply) -> None:
+        name = request.get("name")
+        value = checked_setting(name, request.get("value"))
+        index = request.get("device")
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+            raise RefusedError("bad_request", "device is an index.")
+        if name == "matmul_precision":
+            self.at_step(client, request, lambda torch: set_matmul_precision(torch, value))
+        elif name == "memory_fraction":
+            need_cuda(self.torch())
+            self.at_step(client, request, lambda torch: set_memory_fraction(torch, value, index))
+        else:
+            need_cuda(self.torch())
+            self.at_step(client, request, lambda torch: set_allocator(torch, str(name), value))
+
+    def op_fr_trace(self, _client: Client, _request: Reply) -> Reply:
+        """Where each process group stands, and the collectives that are not done."""
+        c10d = loaded("torch._C._distributed_c10d") or getattr(
+            getattr(loaded("torch"), "_C", None), "_distributed_c10d", None
+        )
+        dump = getattr(c10d, "_dump_fr_trace_json", None) or getattr(
+            c10d, "_dump_nccl_trace_json", None
+        )
+        if dump is None or not getattr(loaded("torch.distributed"), "is_initialized", bool)():
+            raise RefusedError("unsupported", "This process has no process group to trace.")
+        text = dump(includeCollectives=True, onlyActive=True)
+        if len(text) > 1024 * 1024:  # parsing more would hold the GIL too long
+            text = dump(includeCollectives=False)
+        trace = json.loads(text)
+        entries = trace.get("entries") or []
+        return {
+            "pg_config": trace.get("pg_config"),
+            "pg_status": trace.get("pg_status"),
+            "active": [{k: e.get(k) for k in ACTIVE_KEYS if k in e} for e in entries[-50:]],
+            "rank": rank_of(loaded("torch"))["rank"],
+        }
+
+    def op_profile(self, client: Client, request: Reply) -> None:
+        steps = request.get("steps", 3)
+        good = isinstance(steps, int) and not isinstance(steps, bool)
+        if not good or not 1 <= steps <= MAX_PROFILE_STEPS:
+            raise RefusedError("bad_request", "steps is from 1 to %d." % MAX_PROFILE_STEPS)
+        if self.steps.recording or any(job.op == "profile" for job in list(self.steps.queue)):
+            raise RefusedError("busy", "A profile is being taken already.")
+
+        def run(torch: Any) -> Reply:
+            job.deadline = time.monotonic() + job.timeout_s
+            self.steps.begin(job, Recording(torch, steps))
+            return {}
+
+        self.at_step(client, request, run)
+        job = self.steps.queue[-1]
+
+    def op_oom_observer(self, client: Client, request: Reply) -> Reply:
+        if request.get("confirm") is not True:
+            raise RefusedError(
+                "bad_request",
+                "An OOM observer cannot be removed again; send confirm: true to install it.",
+            )
+        torch = self.torch()
+        if registry().observed:
+            return {"installed": True, "already": True}
+        self.observe_oom = True
+        if cuda_initialized(torch):
+            observe_oom_of(torch)
+        else:
+            self.call_when_initialized(torch)
+        data = {"installed": registry().observed, "waits_for_cuda": not registry().observed}
+        return self.audit_now(client, request, data)
+
+    def op_oom_record(self, _client: Client, _request: Reply) -> Reply:
+        return {"observing": registry().observed, "seen": self.oom_records, "record": self.last_oom}
+
+    def op_detach(self, client: Client, request: Reply) -> None:
+        if self.steps.recording:
+            raise RefusedError("busy", "A profile is being taken; detach when it is done.")
+        data = {"oom_observer_stays": registry().observed}
+        self.audit_now(client, request, data)
+        with contextlib.suppress(OSError):
+            client.connection.setblocking(True)
+            client.connection.settimeout(0.2)
+            client.connection.sendall(bytes(client.unsent) + encode(accepted(request["id"], data)))
+        client.unsent.clear()
+        self.stop()
+
+    # out of memory
+
+    def on_oom(self, device: int, asked: int, allocated: int, free: int) -> None:
+        """Runs on the allocating thread between the failure and the exception."""
+        self.oom_records += 1
+        if self.oom_records > MAX_OOM_RECORDS:  # also fires where the program retries
+            return
+        torch = loaded("torch")
+        record: Reply = {
+            "at": time.time(),
+            "pid": self.pid,
+            "start_ticks": start_ticks(),
+            "step": self.steps.count,
+            "device": device,
+            "asked_bytes": asked,
+            "device_allocated_bytes": allocated,
+            "device_free_bytes": free,
+            "history": self.history_ours or bool(history_enabled(torch)),
+            "frames": frames_of(sys._getframe(2)),
+            "argv": [str(a)[:2000] for a in getattr(sys, "argv", [])[:100]],
+            "snapshot_path": None,
+            "path": None,
+        }
+        record.update(rank_of(torch))
+        self.last_oom = record
+        record["devices"] = self.device_rows(torch)
+        segments = exhaust(summarise_segments(raw_snapshot(torch)))
+        record["segment_devices"] = segments["devices"]
+        record["allocator_settings"] = segments["allocator_settings"]
+        on_disk = dict(record, segments=segments["segments"])
+        name = "oom-%d-%d.json" % (self.pid, self.oom_records)
+        with contextlib.suppress(OSError):
+            record["path"] = write_private(
+                str(self.directory), name, lambda file: file.write(encode(on_disk))
+            )
+        if record["history"]:
+            with contextlib.suppress(Exception):
+                record["snapshot_path"], _ = write_snapshot(torch, self.file_name("oom"))
+
+
+ACTIVE_KEYS = (
+    *("profiling_name", "collective_seq_id", "p2p_seq_id", "op_id", "pg_id", "process_group"),
+    *("state", "input_sizes", "input_dtypes", "output_sizes", "time_created_ns"),
+)
+
+
+def merged(slices: Slices, more: Reply) -> Slices:
+    reply = yield from slices
+    reply.update(more)
+    return reply
+
+
+def exhaust(slices: Slices) -> Reply:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            result: Reply = done.value
+            return result
+
+
+def parse(line: bytes) -> Reply:
+    try:
+        request = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise RefusedError("bad_request", "A request is one line of JSON.") from None
+    if not isinstance(request, dict):
+        raise RefusedError("bad_request", "A request is a JSON object.")
+    number, op = request.get("id"), request.get("op")
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(op, str):
+        raise RefusedError("bad_request", "A request has a whole number as id and a text as op.")
+    if request.get("v") != PROTOCOL_VERSION:
+        raise RefusedError("bad_request", "This agent speaks version %d." % PROTOCOL_VERSION)
+    return request
+
+
+def accepted(request_id: int, data: Reply, stream: bool = False) -> Reply:
+    reply: Reply = {"v": PROTOCOL_VERSION, "id": request_id, "ok": True}
+    if stream:
+        reply["stream"] = True
+    reply["data"] = data
+    return reply
+
+
+def refused(request_id: int, refusal: RefusedError) -> Reply:
+    return {
+        "v": PROTOCOL_VERSION,
+        "id": request_id,
+        "ok": False,
+        "code": refusal.code,
+        "error": refusal.sentence,
+    }
+
+
+def encode(message: Reply) -> bytes:
+    return json.dumps(message, separators=(",", ":"), default=str).encode("ascii") + b"\n"
+
+
+def quiet_thread() -> None:
+    """Signals go to the program's threads; the kernel's list shows what this one is."""
+    faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.valid_signals()) - faults)
+    with contextlib.suppress(OSError):
+        fd = os.open("/proc/self/task/%d/comm" % _thread.get_native_id(), os.O_WRONLY)
+        try:
+            os.write(fd, b"cockpit-agent")
+        finally:
+            os.close(fd)
+
+
+def stop_from_main_thread(steps: Steps, thread: int) -> None:
+    """A profile whose steps do not come: ended from the thread that began it, or it would grow.
+
+    Only the thread that started a profile can stop it. Where that is the main thread, a pending
+    call reaches it without a step.
+    """
+    main = getattr(getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None)
+    if thread != main:
+        return
+    import ctypes
+
+    def stop(_argument: Any) -> int:
+        with contextlib.suppress(Exception):
+            steps.record(stop=True)
+        return 0
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(stop)
+    registry().callbacks = [callback]
+    ctypes.pythonapi.Py_AddPendingCall(callback, None)
+
+
+# -- one agent per process, whatever copy of this source started it --------------------------
+
+
+def registry() -> Any:
+    found = sys.modules.get(REGISTRY)
+    if found is None:
+        found = types.ModuleType(REGISTRY)
+        found.agent = None  # type: ignore[attr-defined]
+        found.forks = False  # type: ignore[attr-defined]
+        found.observed = False  # type: ignore[attr-defined]
+        found.allocator_text = None  # type: ignore[attr-defined]
+        found.callbacks = []  # type: ignore[attr-defined]
+        sys.modules[REGISTRY] = found
+    return found
+
+
+def observe_oom_of(torch: Any) -> None:
+    """Cannot be taken back: what stays after a detach looks for an agent and finds none."""
+    reg = registry()
+    need_cuda_or_initializing(torch)
+    if torch_release(torch) < (2, 1):
+        raise RefusedError(
+            "unsupported", "OOM observers before torch 2.1 can deadlock; not offered."
+        )
+    put = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if put is None:
+        raise RefusedError("unsupported", "This torch has no OOM observer.")
+
+    def observer(device: int, asked: int, allocated: int, free: int) -> None:
+        try:
+            agent = reg.agent
+            if agent is not None:
+                agent.on_oom(device, asked, allocated, free)
+        except BaseException:  # noqa: BLE001 - it would replace the user's OutOfMemoryError
+            return
+
+    put(observer)
+    reg.observed = True
+
+
+def need_cuda_or_initializing(torch: Any) -> None:
+    """torch runs its deferred calls just before it calls itself initialised."""
+    initializing = hasattr(getattr(torch.cuda, "_tls", None), "is_initializing")
+    if not initializing:
+        need_cuda(torch)
+
+
+def watch_forks() -> None:
+    """Once per process: it cannot be taken back, and does nothing where no agent runs."""
+    reg = registry()
+    if reg.forks:
+        return
+    reg.forks = True
+
+    def in_child() -> None:
+        try:
+            agent, reg.agent = reg.agent, None
+            if agent is not None:
+                agent.forget()
+                child = type(agent)(agent.how, agent.wanted_directory, agent.observe_oom)
+                reg.observed = False
+                reg.agent = child
+                child.sleep_until_needed()
+        except Exception:  # noqa: BLE001 - the child goes on without an agent
+            reg.agent = None
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+def is_child_process() -> bool:
+    """A worker of multiprocessing: it gets an agent when it uses CUDA or an optimizer."""
+    process = sys.modules.get("multiprocessing.process")
+    parent = getattr(process, "parent_process", None)
+    if parent is not None and parent() is not None:
+        return True
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = file.read()
+    except OSError:
+        return False
+    return b"--multiprocessing-fork" in words or b"from multiprocessing." in words
+
+
+def attach(
+    how: str = "import", directory: Optional[str] = None, observe_oom: bool = False
+) -> Optional[str]:
+    """Start the agent in this process; the path of its socket.
+
+    None where it waits (a worker of multiprocessing that uses neither CUDA nor an optimizer yet)
+    or where no private directory is to be had. Never raises; a second call changes nothing but
+    ``observe_oom`` from False to True. ``how`` is one of WAYS_IN, ``directory`` replaces
+    $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID.
+    """
+    try:
+        return begin(how, directory, observe_oom)
+    except Exception:  # noqa: BLE001 - the program goes on without an agent
+        return None
+
+
+def begin(how: str, directory: Optional[str], observe_oom: bool) -> Optional[str]:
+    reg = registry()
+    agent = reg.agent
+    explicit = how in ("ptrace", "remote_exec")
+    if agent is None or agent.stopping or agent.pid != os.getpid():
+        agent = reg.agent = Agent(how, directory, observe_oom)
+        watch_forks()
+        if is_child_process() and not explicit:
+            agent.sleep_until_needed()
+        elif agent.start() is None:
+            agent.stop()
+            reg.agent = None
+        return agent.path
+    if observe_oom and not agent.observe_oom:
+        agent.observe_oom = True
+        agent.watch_torch()
+    if explicit and agent.path is None:
+        agent.start()
+    path: Optional[str] = agent.path
+    return path
+
+
+def detach(timeout_s: float = 1.0) -> bool:
+    """End the agent; True when its thread is gone. Nothing of it stays but an inert fork callback
+    and, where one was installed, the OOM observer."""
+    try:
+        reg = registry()
+        agent, reg.agent = reg.agent, None
+        if agent is None:
+            return True
+        agent.stop()
+        return bool(agent.wait_ended(timeout_s))
+    except Exception:  # noqa: BLE001 - as attach
+        return False

@@ -1,0 +1,1 @@
+"""The folder that ``cockpit run`` puts first on PYTHONPATH: sitecustomize, nothing else."""

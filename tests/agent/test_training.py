@@ -1,0 +1,305 @@
+"""Inside a real training on the CPU (torch), and what depends on CUDA over faked statistics."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.talk import Program, running, wait_for
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def faked(torch_python: str, folder: str) -> Iterator[Program]:
+    """The CUDA functions of torch._C answer from a recording of an H200 (faked_cuda.py)."""
+    with running(torch_python, "train.py", folder, "cuda") as program:
+        program.wait_socket().wait_steps()
+        yield program
+
+
+def test_steps_are_counted_with_their_rate_and_age(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk:
+        first = talk.data("stats")
+        time.sleep(0.5)
+        second = talk.data("stats")
+    gained = second["step"] - first["step"]
+    assert gained > 3
+    assert second["steps_per_s"] == pytest.approx(gained / 0.5, rel=0.7)
+    assert second["step_age_s"] < 0.5
+    assert second["cuda_initialized"] is False
+    assert second["devices"] == []
+
+
+def test_the_training_thread_comes_first_in_the_stacks(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk:
+        threads = talk.data("stacks")["threads"]
+    assert threads[0]["training"]
+    assert "main" in [frame[2] for frame in threads[0]["frames"]]
+
+
+def test_without_a_step_nothing_is_done(torch_python: str, folder: str) -> None:
+    with running(torch_python, "train.py", folder, "idle") as program:
+        with program.wait_socket().talk() as talk:
+            reply = talk.ask("gc", timeout_s=0.3)
+            assert talk.data("stats")["step"] == 0
+        assert reply["code"] == "no_step"
+        assert reply["error"] == "No optimizer step within 0.3 s; nothing was done."
+
+
+def test_gc_runs_at_a_step_and_says_what_it_cost(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk:
+        data = talk.data("gc")
+    assert data["step"] >= 3
+    assert data["step_took_more_ms"] > 0
+    assert data["collected"] >= 0
+    log = trainer.audit()
+    assert [(line["op"], line["ok"]) for line in log] == [("gc", True)]
+    assert log[0]["client_pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("op", ["empty_cache", "snapshot", "history"])
+def test_what_needs_cuda_says_that_it_was_never_initialised(trainer: Program, op: str) -> None:
+    with trainer.talk() as talk:
+        reply = talk.ask(op, action="start")
+    assert reply["code"] == "not_initialized"
+
+
+def test_the_cheap_census_counts_what_the_optimizers_hold(trainer: Program) -> None:
+    trainer.wait_steps(20)
+    with trainer.talk() as talk:
+        data = talk.data("census")
+    rows = {(r["kind"], r["device"], r["dtype"]): r for r in data["tensors"]}
+    weights = (64 * 256 + 256 + 256 * 8 + 8) * 4
+    kept = 512 * 512 * 4
+    assert rows["parameter", "cpu", "float32"]["bytes"] == weights + kept
+    assert rows["gradient", "cpu", "float32"]["bytes"] in (kept, weights + kept)
+    assert rows["optimizer_state", "cpu", "float32"]["bytes"] == 2 * weights + 4 * 4
+    assert data["biggest"][0]["shape"] == [512, 512]
+    assert data["devices"] == ["cpu"]
+    assert data["longest_hold_ms"] < 5
+    assert data["optimizers"] == 2
+
+
+def test_the_deep_census_names_the_holders(trainer: Program) -> None:
+    trainer.wait_steps(20)
+    with trainer.talk() as talk:
+        data = talk.data("census", deep=True, full=True)
+    holders = {r["holder"] for r in data["biggest"]}
+    modules = {r["type"]: r["count"] for r in data["modules"]}
+    assert modules["Linear"] == 2
+    assert modules["Net"] == 1
+    assert data["complete"]
+    assert any("param_groups" in str(h) or "inner.weight" in str(h) for h in holders)
+
+
+def test_a_deep_census_holds_the_gil_for_less_than_five_milliseconds(trainer: Program) -> None:
+    trainer.wait_steps(20)
+    with trainer.talk() as talk:
+        data = talk.data("census", deep=True)
+    assert data["longest_hold_ms"] < 5
+    assert data["complete"] is False
+
+
+def test_matmul_precision_is_set_and_put_back(trainer: Program) -> None:
+    with trainer.talk() as talk:
+        data = talk.data("set", name="matmul_precision", value="high")
+        assert (data["old"], data["new"]) == ("highest", "high")
+        data = talk.data("set", name="matmul_precision", value=data["old"])
+        assert (data["old"], data["new"]) == ("high", "highest")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("matmul_precision", "low"),
+        ("max_split_size_mb", 5),
+        ("memory_fraction", 2),
+        ("garbage_collection_threshold", float("nan")),
+        ("backend", "cudaMallocAsync"),
+        ("expandable_segments", "True,backend:x"),
+        (None, None),
+    ],
+)
+def test_other_values_are_refused(trainer: Program, name: str, value: object) -> None:
+    with trainer.talk() as talk:
+        reply = talk.ask("set", name=name, value=value)
+    assert reply["code"] in ("bad_request", "not_initialized")
+
+
+def test_a_profile_of_three_steps_divides_the_step(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk:
+        data = talk.data("profile", steps=3)
+        again = talk.data("profile", steps=1)
+    assert data["steps"] == 3
+    assert again["steps"] == 1
+    assert data["measured_on"] == "cpu"
+    parts = [data[k] for k in ("data_wait_ms", "forward_ms", "backward_ms", "optimizer_ms")]
+    assert min(parts) > 0
+    assert sum(parts) < 1.3 * data["step_ms"]
+    assert any(row["name"] == "aten::addmm" for row in data["top"])
+    assert trainer.end() == (b"", b"")
+
+
+def test_two_profiles_at_once_are_one_too_many(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk, trainer.talk() as other:
+        talk.send("profile", steps=20)
+        reply = other.ask("profile", steps=1)
+        assert reply["code"] == "busy"
+        assert talk.read()["ok"]
+
+
+def test_torch_imported_after_the_agent_is_noticed(torch_python: str, folder: str) -> None:
+    with running(torch_python, "train.py", folder, "late") as program:
+        program.wait_socket().wait_steps(3)
+        with program.talk() as talk:
+            assert talk.data("hello")["torch_version"]
+            assert talk.data("hello")["note"] is None
+
+
+def test_detach_takes_the_hook_out_of_the_optimizers(trainer: Program) -> None:
+    trainer.wait_steps(3)
+    with trainer.talk() as talk:
+        talk.data("detach")
+    wait_for(lambda: not os.path.exists(trainer.path))
+    time.sleep(0.3)
+    assert trainer.process.poll() is None
+    assert trainer.end() == (b"", b"")
+
+
+def test_weights_are_the_same_to_the_bit_with_and_without_questions(
+    torch_python: str, folder: str
+) -> None:
+    sums = []
+    for asked in (False, True):
+        with running(torch_python, "train.py", folder, "once", "400") as program:
+            if asked:
+                with program.wait_socket().talk() as talk:
+                    talk.data("stats")
+                    talk.data("census", deep=True)
+                    talk.data("gc")
+                    talk.data("profile", steps=2)
+                    talk.data("stacks")
+            out, err = program.process.communicate(timeout=60)
+            assert err == b""
+            sums.append(out)
+    assert sums[0]
+    assert sums[0] == sums[1]
+
+
+# -- over faked statistics: no GPU is behind these -------------------------------------------
+
+
+def test_faked_stats_come_from_the_raw_dictionary(faked: Program) -> None:
+    with faked.talk() as talk:
+        data = talk.data("stats")
+        hello = talk.data("hello")
+    assert hello["device_count"] == 2
+    assert len(data["devices"]) == 1  # the second device was never used
+    row = data["devices"][0]
+    assert row["reserved_bytes"] == 12719226880
+    assert row["allocated_peak_bytes"] == 12699303936
+    assert row["alloc_retries"] == row["ooms"] == 0
+    assert row["private_pool_bytes"] is None  # this torch did not tell
+    assert row["largest_free_block_bytes"] is None
+
+
+def test_faked_empty_cache_gives_before_and_after(faked: Program) -> None:
+    with faked.talk() as talk:
+        data = talk.data("empty_cache")
+    assert data["before"][0]["reserved_bytes"] == 12719226880
+    assert data["after"][0]["reserved_bytes"] == 1 << 30
+
+
+def test_faked_segments_are_summed_and_their_runs_merged(faked: Program) -> None:
+    with faked.talk() as talk:
+        data = talk.data("snapshot", traces=False)
+        stats = talk.data("stats")
+    device = data["devices"][0]
+    assert len(data["segments"]) == device["segments"] == 301
+    assert data["segments"][0]["runs"] == [
+        ["a", 8 * MIB],
+        ["p", 2 * MIB],
+        ["i", 6 * MIB],
+        ["a", 4 * MIB],
+    ]
+    assert device["returnable_bytes"] == 20 * MIB
+    assert device["stuck_bytes"] == 300 * 10 * MIB
+    assert device["largest_free_block_bytes"] == 20 * MIB
+    assert stats["devices"][0]["largest_free_block_bytes"] == 20 * MIB
+
+
+def test_faked_snapshot_with_traces_is_a_private_new_file(faked: Program) -> None:
+    with faked.talk() as talk:
+        paths = [talk.data("snapshot", traces=True)["path"] for _ in range(2)]
+    assert len(set(paths)) == 2
+    for path in paths:
+        assert path.startswith(faked.folder)
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_faked_allocator_settings_keep_the_other_keys(faked: Program) -> None:
+    with faked.talk() as talk:
+        talk.data("set", name="max_split_size_mb", value=200)
+        data = talk.data("set", name="expandable_segments", value=True)
+        assert data["old"] == "False"
+        assert data["settings"] == "max_split_size_mb:200,expandable_segments:True"
+        undone = talk.data("set", name="max_split_size_mb", value="default")
+        assert undone["old"] == "200"
+        assert undone["settings"] == "expandable_segments:True"
+
+
+def test_faked_history_is_recorded_until_the_detach(faked: Program) -> None:
+    with faked.talk() as talk:
+        assert talk.data("history", action="start")["recording"]
+        assert talk.data("hello")["history"]
+        assert talk.ask("history", action="start", max_entries=10**9)["code"] == "bad_request"
+        assert not talk.data("history", action="stop")["recording"]
+
+
+def test_the_oom_observer_is_installed_only_when_it_is_confirmed(faked: Program) -> None:
+    with faked.talk() as talk:
+        assert talk.ask("oom_observer")["code"] == "bad_request"
+        assert talk.data("oom_observer", confirm=True)["installed"]
+        assert talk.data("oom_observer", confirm=True)["already"]
+        assert talk.data("oom_record") == {"observing": True, "seen": 0, "record": None}
+        assert talk.data("detach") == {"oom_observer_stays": True}
+
+
+def test_a_faked_oom_leaves_a_record_and_raises_nothing(torch_python: str, folder: str) -> None:
+    with running(torch_python, "oom.py", folder) as program:
+        out, err = program.process.communicate(timeout=60)
+    assert (err, program.process.returncode) == (b"", 0), err
+    record = json.loads(out)
+    assert record["asked_bytes"] == 2 << 30
+    assert record["devices"][0]["reserved_bytes"] == 12719226880
+    assert record["frames"][0][2] == "allocates"
+    on_disk = json.loads(Path(record["path"]).read_text())
+    assert len(on_disk["segments"]) == 301
+
+
+def test_a_faked_capture_delays_what_calls_cuda(torch_python: str, folder: str) -> None:
+    env = {"COCKPIT_TEST_CAPTURING": f"{folder}/capturing"}
+    with running(torch_python, "train.py", folder, "cuda", env=env) as program:
+        program.wait_socket().wait_steps()
+        Path(f"{folder}/capturing").touch()
+        with program.talk() as talk:
+            reply = talk.ask("empty_cache", timeout_s=0.5)
+            assert reply["code"] == "no_step"
+            assert "CUDA graph" in reply["error"]
+            number = talk.send("empty_cache")
+            time.sleep(0.2)
+            Path(f"{folder}/capturing").unlink()
+            reply = talk.read()
+            assert (reply["id"], reply["ok"]) == (number, True)
