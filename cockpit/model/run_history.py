@@ -124,8 +124,10 @@ class RunHistory:
         """The median of all slopes (Theil, Sen); None while there are too few samples."""
         key = (pid, gpu, metric)
         known = self._trends.get(key)
-        if known is None or known[0] != self.count:
-            known = self._trends[key] = (self.count, self._trend(pid, gpu, metric))
+        # A long series turns slowly: a new look every fifth sample.
+        beat = self.count if self.count < _MOST_POINTS else self.count - self.count % 5
+        if known is None or known[0] != beat:
+            known = self._trends[key] = (beat, self._trend(pid, gpu, metric))
         return known[1]
 
     def _trend(self, pid: int, gpu: int, metric: RunMetric) -> Trend | None:

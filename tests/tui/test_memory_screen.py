@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from cockpit.engine.protocol import AskRun, DoInRun, RunAttach
 from cockpit.tui.screens.attach import AttachDialog
@@ -238,3 +239,12 @@ async def test_m_and_a_on_the_overview_open_them():
         assert isinstance(play.app.screen, MemoryScreen)
         await play.pilot.press("escape", "a")
         assert isinstance(play.app.screen, AttachDialog)
+
+
+async def test_another_process_with_the_same_pid_is_not_taken_for_it():
+    async with stage("busy") as play:
+        await play.tick(2)
+        row = next(p for p in play.app.view.snapshot.processes if p.pid == 4714)
+        await play.app.push_screen(MemoryScreen(replace(row, start_ticks=1), 4714))
+        await play.tick()
+        assert "pid 4714 has ended; another process has its number now." in play.text

@@ -21,6 +21,7 @@ from cockpit.tui.render.cells import (
     toned_down,
     wrapped,
 )
+from cockpit.tui.render.gaps import gap_words
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.memory_bar import (
     Place,
@@ -82,7 +83,7 @@ def facts_line(subject: Subject, width: int) -> Line:
     """Rank, GPUs, torch, the way in, speed: as much as fits, whole words only."""
     process, run = subject.process, subject.run
     parts: list[str] = []
-    if run is not None and run.name:
+    if run is not None and run.name and (process is None or run.name != process.name):
         parts.append(foreign(run.name))
     on = " ".join(str(device.gpu) for device in run.devices) if run is not None else ""
     where = f"GPU {on}" if on else ""
@@ -107,9 +108,12 @@ def state_lines(subject: Subject, width: int, clock: str) -> list[Line]:
     run, pid = subject.run, subject.pid
     if run is None:
         return []
-    since = f"; its numbers are from {clock}" if clock != "–" else ""
+    heard = clock != "–"
+    since = f"; its numbers are from {clock}" if heard else ""
     texts: list[tuple[str, Role]] = []
-    if run.state == "no_answer":
+    if run.state == "no_answer" and not heard:
+        texts.append((f"pid {pid} has not answered yet.", "dim"))
+    elif run.state == "no_answer":
         texts.append((f"! pid {pid} does not answer: something holds the GIL{since}.", "error"))
         texts.append(("  [t] reads its stacks from outside.", "dim"))
     elif run.state == "stopped":
@@ -119,12 +123,14 @@ def state_lines(subject: Subject, width: int, clock: str) -> list[Line]:
         texts.append((f"! pid {pid} has ended{how}{since}.", "warn"))
     elif run.cuda_initialized is False:
         words = f"pid {pid} trains on CPU: CUDA was never initialised in this process."
-        texts.append((words, "warn"))
+        texts.append((f"{words} [c] lists its tensors.", "warn"))
+    elif not run.devices:
+        texts.append((f"pid {pid} has reserved no GPU memory through torch yet.", "dim"))
     elif run.step_age_s is not None and run.step_age_s >= HUNG_S:
         age = f"{run.step_age_s:.0f} s"
         texts.append((f"! No optimizer step for {age}. [t] shows where it is.", "warn"))
-    for reason in run.gaps.values():
-        texts.append((f"  {foreign(reason)}", "dim"))
+    if run.state == "running":
+        texts += [(f"  {gap_words(reason)}", "dim") for reason in run.gaps.values()]
     return [((f" {part}", role),) for text, role in texts for part in wrapped(text, width - 2)]
 
 
@@ -184,7 +190,7 @@ def device_lines(subject: Subject, device: RunDevice, width: int, glyphs: Glyphs
     run = subject.run
     assert run is not None
     place = place_of(subject.gpus.get(device.gpu))
-    slices = slices_of(device, segments_for(subject.segments, run, device.gpu))
+    slices = slices_of(device, segments_for(subject.segments, run, device))
     stuck = is_much_stuck(device, slices)
     lines = [gpu_head(device.gpu, place, width)]
     lines.append(merged(((" ", ""), *bar_line(slices, place, max(4, width - 2), glyphs))))

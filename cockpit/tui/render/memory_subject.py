@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from cockpit.model.gpu import Gpu
 from cockpit.model.memory import SegmentRow, Segments
 from cockpit.model.process import Process
-from cockpit.model.run import Run
+from cockpit.model.run import Run, RunDevice
 from cockpit.model.run_history import RunHistory
 from cockpit.tui.render.memory_bar import Place
+
+MAP_AGREES = 0.02
+"""A segment map that is off by more than this share is not that of now."""
 
 OTHERS: dict[str, tuple[str, ...]] = {
     "jax": (
@@ -63,10 +66,19 @@ def place_of(gpu: Gpu | None) -> Place:
     return Place(gpu.memory_total_bytes, None if used is None else used + reserve)
 
 
-def segments_for(segments: Segments | None, run: Run, gpu: int) -> tuple[SegmentRow, ...]:
-    """Those of one device; a run of one device needs no matching of indices."""
-    if segments is None or segments.left_out:
+def segments_for(segments: Segments | None, run: Run, device: RunDevice) -> tuple[SegmentRow, ...]:
+    """The map of one device, where it still agrees with what the allocator says now.
+
+    A map is asked for once and grows old; a process may also number its devices otherwise.
+    """
+    if segments is None or segments.left_out or not device.reserved_bytes:
         return ()
-    if len(run.devices) == 1:
-        return segments.segments
-    return tuple(one for one in segments.segments if one.device == gpu)
+    place = run.devices.index(device)
+    indices = sorted({one.device for one in segments.segments})
+    wanted = [device.gpu, *indices[place : place + 1]]
+    for index in wanted if len(run.devices) > 1 else indices[:1]:
+        rows = tuple(one for one in segments.segments if one.device == index)
+        whole = sum(one.bytes for one in rows)
+        if abs(whole - device.reserved_bytes) <= MAP_AGREES * device.reserved_bytes:
+            return rows
+    return ()

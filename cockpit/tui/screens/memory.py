@@ -238,7 +238,8 @@ class MemoryScreen(SubPage):
     def _subject(self, view: View) -> Subject:
         snapshot = view.snapshot
         row = next((one for one in snapshot.processes if one.pid == self._pid), None)
-        self._process = row or self._process
+        if row is not None and self._is_same(row):
+            self._process = row
         return Subject(
             pid=self._pid,
             process=self._process,
@@ -248,6 +249,11 @@ class MemoryScreen(SubPage):
             segments=self._segments,
         )
 
+    def _is_same(self, row: Process) -> bool:
+        """By start time: a pid alone is no identity."""
+        known = self._process
+        return known is None or known.start_ticks in (None, row.start_ticks)
+
     def _head(self, view: View, subject: Subject, width: int) -> list[Line]:
         facts = facts_line(subject, width)
         lines: list[Line] = [facts] if facts else []
@@ -255,8 +261,12 @@ class MemoryScreen(SubPage):
         at = "–" if known is None else clock(iso(known), utc_offset_s())
         lines += state_lines(subject, width, at)
         if subject.process is not None and subject.run is None:
-            present = any(one.pid == self._pid for one in view.snapshot.processes)
-            lines += [] if present else [((" It holds no GPU memory any more.", "warn"),)]
+            rows = [one for one in view.snapshot.processes if one.pid == self._pid]
+            if not rows:
+                lines.append(((" It holds no GPU memory any more.", "warn"),))
+            elif not self._is_same(rows[0]):
+                words = f" pid {self._pid} has ended; another process has its number now."
+                lines.append(((words, "warn"),))
         lines.append(tab_line(TABS, self._tab, width, view.glyphs))
         return [view.glyphs.finish(line) for line in lines]
 
@@ -346,7 +356,7 @@ class MemoryScreen(SubPage):
         """The slices of all devices together: a fix works on all of them."""
         total: dict[str, Slice] = {}
         for device in run.devices:
-            for one in slices_of(device, segments_for(self._segments, run, device.gpu)):
+            for one in slices_of(device, segments_for(self._segments, run, device)):
                 old = total.get(one.key)
                 total[one.key] = one._replace(bytes=one.bytes + (old.bytes if old else 0))
         return list(total.values())

@@ -48,7 +48,7 @@ from cockpit.tui.render.memory_page import (
     memory_title,
     state_lines,
 )
-from cockpit.tui.render.memory_subject import Subject, place_of
+from cockpit.tui.render.memory_subject import Subject, place_of, segments_for
 from cockpit.tui.render.memory_tabs import tab_line
 from cockpit.tui.render.rank_lines import family, rank_lines
 from cockpit.tui.render.segment_map import blocks_of, segment_lines
@@ -202,6 +202,51 @@ def test_a_run_that_says_nothing_is_shown_with_the_moment_of_its_numbers(state, 
     body = device_lines(subject, RUN, 100, UTF8)
     assert {role for line in body for _, role in line} <= {"dim", "warn", "error"}
     assert not any("[f]" in plain(line) for line in body)
+
+
+def test_an_agent_that_was_never_heard_is_not_accused_of_holding_the_gil():
+    subject = a_subject(run=Run(pid=4711, state="no_answer"))
+    text = " ".join(plain(line) for line in state_lines(subject, 120, "–"))
+    assert text == " pid 4711 has not answered yet."
+
+
+def test_training_on_the_cpu_is_said():
+    subject = a_subject(run=Run(pid=4711, cuda_initialized=False))
+    text = " ".join(plain(line) for line in state_lines(subject, 200, "14:02:11"))
+    assert "pid 4711 trains on CPU: CUDA was never initialised in this process." in text
+
+
+def a_map(*sizes: tuple[int, int]) -> Segments:
+    from cockpit.model.memory import SegmentRow
+
+    return Segments(
+        segments=tuple(
+            SegmentRow(device=device, address=0, bytes=size, allocated_bytes=0, active_bytes=0)
+            for device, size in sizes
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "count"),
+    [
+        (a_map((0, RUN.reserved_bytes)), 1),
+        (a_map((3, RUN.reserved_bytes)), 1),  # one device: whatever number torch gives it
+        (a_map((0, RUN.reserved_bytes // 2)), 0),
+        (a_map(), 0),
+        (None, 0),
+    ],
+)
+def test_a_segment_map_that_disagrees_with_the_allocator_is_not_used(found, count):
+    run = Run(pid=1, devices=(RUN,))
+    assert len(segments_for(found, run, RUN)) == count
+
+
+def test_devices_that_the_process_numbers_otherwise_are_matched_in_their_order():
+    second = replace(RUN, gpu=3, reserved_bytes=20 * GIB)
+    run = Run(pid=1, devices=(replace(RUN, gpu=2), second))
+    found = a_map((0, RUN.reserved_bytes), (1, 20 * GIB))
+    assert [one.device for one in segments_for(found, run, second)] == [1]
 
 
 def test_ranks_stand_side_by_side_and_one_without_an_agent_says_so():
