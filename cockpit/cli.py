@@ -64,6 +64,18 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         if command == "detach":
             return attach.detach(settings, arguments.pid)
         return attach.attach(settings, arguments.pid, yes=arguments.yes)
+    if command == "run":
+        from cockpit.commands import run
+
+        return run.run(
+            settings,
+            arguments.words,
+            name=arguments.name,
+            background=arguments.background,
+            history=arguments.history,
+            coredump=arguments.coredump,
+            ptracer=arguments.ptracer,
+        )
     from cockpit.commands import kill
 
     return kill.run(
@@ -176,3 +188,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     attach.add_argument("--yes", action="store_true", help="answer yes to the question")
     detach = commands.add_parser("detach", help="leave it, without a trace")
     detach.add_argument("pid", type=int)
+
+    run = commands.add_parser("run", help="a command, with a look inside and a record of it")
+    run.add_argument("--name", metavar="N", help="what to call the run")
+    run.add_argument("--background", action="store_true", help="own session, output into its file")
+    run.add_argument("--history", action="store_true", help="allocations with stacks (2 us each)")
+    run.add_argument("--coredump", action="store_true", help="a GPU core dump at a CUDA exception")
+    run.add_argument("--ptracer", action="store_true", help="py-spy may look in under Yama 1")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD")

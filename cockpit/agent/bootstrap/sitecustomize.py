@@ -120,6 +120,8 @@ def start(agent):  # type: (Any) -> None
     """Torch has just been imported. Whatever fails here, the program goes on."""
     try:
         torch = sys.modules["torch"]
+        # Its code has run to the end; importlib says so a moment later, and the agent asks for it.
+        torch.__spec__._initializing = False  # type: ignore[union-attr]
         path = agent.attach(how="launch", observe_oom=True)
         use_old_names(agent.torch_release(torch))
         options = os.environ.get(OPTIONS, "").split(",")
