@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cockpit.attach import stacks
-from cockpit.attach.client import AgentError, Client, NotTrustedError
+from cockpit.attach.client import AgentError, Client, NoAnswerError
 from cockpit.attach.discover import AgentSocket, find
 from cockpit.attach.inject_ptrace import inject, still_queued
 from cockpit.attach.inject_remote_exec import remote_exec
@@ -123,6 +123,18 @@ def detach(pid: int) -> Outcome:
     return Outcome(pid, "detached", f"Detached from pid {pid}.")
 
 
+def silence(pid: int) -> str:
+    """Why an agent that is there does not answer."""
+    target = look(pid)
+    if target is None or target.state in "ZX":
+        return f"pid {pid} has ended."
+    if target.state in "Tt":
+        return f"pid {pid} is stopped (SIGSTOP)."
+    return (
+        f"pid {pid} does not answer: something holds the GIL. Stacks below were read from outside."
+    )
+
+
 def attached_sentence(hello: dict[str, Any], pid: int) -> str:
     """``Attached to pid 4711 (rank 3, torch 2.13.0)``."""
     rank, torch = hello.get("rank"), hello.get("torch_version")
@@ -171,8 +183,8 @@ def _hello(queued: Outcome, agent: AgentSocket, began: float) -> Outcome:
     try:
         with Client.connect(queued.pid, agent.path) as client:
             hello = client.call("hello")
-    except NotTrustedError as error:
-        return replace(queued, state="failed", sentence=str(error), code=error.code)
+    except NoAnswerError as error:
+        return replace(queued, state="failed", sentence=silence(queued.pid), code=error.code)
     except AgentError as error:
         return replace(queued, state="failed", sentence=str(error), code=error.code)
     return replace(
@@ -191,7 +203,7 @@ def _not_yet(queued: Outcome, wait_s: float) -> Outcome:
     if not _waits(queued):
         sentence = (
             f"The agent was loaded into pid {queued.pid} but opened no socket: "
-            f"/tmp/cockpit-UID there must be a directory of its user with mode 0700."
+            "its /tmp/cockpit-UID must be a directory of its user with mode 0700."
         )
         return replace(queued, state="failed", code="no_socket", sentence=sentence)
     inside = stacks.dump(queued.pid).inside

@@ -101,8 +101,7 @@ class Client:
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.settimeout(limit_s)
-            _connect(connection, path)
+            _connect(connection, path, limit_s)
             _check_peer(connection, pid)
         except (AgentError, OSError) as error:
             connection.close()
@@ -117,7 +116,7 @@ class Client:
         number = self._send(operation, arguments, deadline)
         while True:
             reply = self._receive(deadline)
-            if reply.id == number and not reply.stream:
+            if (reply.id == number and not reply.stream) or _turned_away(reply):
                 return self._data(reply)
 
     def stream(self, hz: float, limit_s: float = ANSWER_LIMIT_S) -> Iterator[dict[str, Any]]:
@@ -130,7 +129,7 @@ class Client:
         silence_s = limit_s + 1 / hz
         while True:
             reply = self._receive(time.monotonic() + silence_s)
-            if reply.id != number:
+            if reply.id != number and not _turned_away(reply):
                 continue
             data = self._data(reply)
             if reply.stream:
@@ -208,13 +207,24 @@ class Client:
         raise AgentError(sentence, clean(reply.code or "failed")[:40])
 
 
-def _connect(connection: socket.socket, path: str) -> None:
+def _connect(connection: socket.socket, path: str, limit_s: float) -> None:
     folder, name = os.path.split(path)
+    deadline = time.monotonic() + limit_s
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+        while True:
+            connection.settimeout(_left(deadline))
+            try:
+                return connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+            except BlockingIOError:  # the queue of connections is full
+                time.sleep(0.01)
     finally:
         os.close(descriptor)
+
+
+def _turned_away(reply: Reply) -> bool:
+    """The agent refuses the connection itself: it has too many."""
+    return not reply.ok and not reply.id
 
 
 def _check_peer(connection: socket.socket, pid: int) -> None:

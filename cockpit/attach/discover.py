@@ -2,7 +2,8 @@
 
 An agent listens at ``$XDG_RUNTIME_DIR/cockpit/<pid>.sock`` or ``/tmp/cockpit-<uid>/<pid>.sock``;
 both as the process sees them, so they are reached through /proc/PID/root, and the pid is the one
-in its own namespace. /proc/PID/net/unix lists what really listens, whatever the convention.
+in its own namespace. /proc/PID/net/unix lists what really listens, whatever the convention; it
+keeps the name at bind, ``<pid>.new``: the agent renames its socket when it listens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cockpit.agent.agent import socket_directories
 from cockpit.attach import target as targets
 from cockpit.attach.client import AgentError, Client, EndedError
 
-_NAME = re.compile(r"/cockpit(?:-\d+)?/(\d+)\.sock$")
+_BOUND = re.compile(r"(.*/cockpit(?:-\d+)?/)(\d+)\.(?:sock|new)", re.DOTALL)
 _LISTENING = "00010000"
 """__SO_ACCEPTCON in the Flags column (net/unix/af_unix.c)."""
 _TOO_YOUNG_S = 5.0
@@ -42,11 +43,12 @@ def find(pid: int, proc: str = "/proc") -> AgentSocket | None:
     if found is None:
         return None
     name = f"{found.inner_pid}.sock"
-    listening = [path for path in _listening(f"{proc}/{pid}/net/unix") if path.endswith(f"/{name}")]
+    agents = _agents(f"{proc}/{pid}/net/unix")
+    listening = [folder + name for folder, number in agents if number == found.inner_pid]
     usual = [f"{folder}/{name}" for folder in _folders(pid, found.uid, proc)]
     for path in dict.fromkeys([*listening, *usual]):
         reached = f"{proc}/{pid}/root{path}"
-        if _NAME.search(path) and _is_socket(reached, found.uid):
+        if _is_socket(reached, found.uid):
             return AgentSocket(pid, found.inner_pid, reached)
     return None
 
@@ -62,9 +64,8 @@ def find_all(pids: Iterable[int], proc: str = "/proc") -> list[AgentSocket]:
     for pid in pids:
         namespace = _link(f"{proc}/{pid}/ns/net")
         if namespace not in named:
-            lines = _listening(f"{proc}/{pid}/net/unix")
-            numbers = (_NAME.search(path) for path in lines)
-            named[namespace] = frozenset(int(match[1]) for match in numbers if match)
+            agents = _agents(f"{proc}/{pid}/net/unix")
+            named[namespace] = frozenset(number for _, number in agents)
         if not named[namespace]:
             continue
         target = targets.look(pid, proc)
@@ -152,13 +153,16 @@ def _is_socket(path: str, uid: int) -> bool:
     return stat.S_ISSOCK(status.st_mode) and private and folder.st_uid == status.st_uid == uid
 
 
-def _listening(path: str) -> Iterator[str]:
+def _agents(path: str) -> Iterator[tuple[str, int]]:
+    """Folder (with its slash) and inner pid of each listening socket that may be an agent's."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as lines:
             for line in lines:
                 fields = line.rstrip("\n").split(None, 7)
-                if len(fields) == 8 and fields[3] == _LISTENING and fields[7].startswith("/"):
-                    yield fields[7]
+                if len(fields) < 8 or fields[3] != _LISTENING:
+                    continue
+                if match := _BOUND.fullmatch(fields[7]):
+                    yield match[1], int(match[2])
     except OSError:
         return
 

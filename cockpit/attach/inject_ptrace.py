@@ -10,10 +10,14 @@ death of that process itself does to the target, step by step (it ignores all si
 ignored, so this means SIGKILL or the OOM killer):
 
 * before the first SETREGS: nothing. The kernel detaches, the thread runs on.
-* between SETREGS for mmap and SETREGS back (the "window", six ptrace calls, some 50 us of the
-  millisecond): the thread would go on behind a system call that it never made, and crash.
+* while the thread is lent for mmap: below its stack lies a signal frame (``sigframe``). Behind the
+  system call it returns into rt_sigreturn, which puts everything back. An interrupted sleep sees
+  EINTR then, as after any signal. (Where libc has no such code, or the stack no room, the thread
+  would crash: a window of some 50 us.)
 * after that, while the page is written: nothing but an unused mapping is left.
 * once the trampoline has been started: it puts everything back by itself (see ``trampoline``).
+
+The signal mask is changed after the registers and put back before them, for the same reason.
 """
 
 from __future__ import annotations
@@ -26,17 +30,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cockpit.attach import trampoline
+from cockpit.attach import sigframe, trampoline
 from cockpit.attach.ptrace import CONT, SYSCALL, EndedError, Stop, Tracee
 from cockpit.attach.python_image import Python, find_python
+from cockpit.attach.trampoline import Context
 
-STOP_LIMIT_S = 0.5
-"""For the thread to come to a stop; state D keeps it from that."""
-CALL_LIMIT_S = 0.1
+STOP_LIMIT_S = 1.0
+"""For the thread to come to a stop; state D keeps it from that, and a full machine."""
+CALL_LIMIT_S = 1.0
 """For Py_AddPendingCall: it waits while another thread holds the lock of the queue."""
 HELPER_LIMIT_S = 10.0
 
@@ -54,6 +58,9 @@ _SYNCHRONOUS = sum(
 """Never blocked: the kernel resets the handler of a fault that is blocked."""
 _ALL_BLOCKED = (1 << 64) - 1 & ~_SYNCHRONOUS
 _USER_CODE_64 = 0x33
+_PARKING = (3, 13)
+"""Since then the queue's lock is a PyMutex: whoever waits for it has let go of the GIL, and must
+not be taken out of that."""
 _PLAIN_FLAGS = 0x202
 
 
@@ -70,6 +77,18 @@ class Injection:
     stopped_ms: float = 0.0
     """How long the main thread stood still."""
     total_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gadgets:
+    """Addresses of instructions that are in the target already."""
+
+    entry: int
+    """``syscall``."""
+    call: int | None
+    """``syscall; ret``."""
+    sigreturn: int | None
+    """What a signal handler returns to: ``mov rax, 15; syscall``."""
 
 
 class RefusedInjectionError(Exception):
@@ -106,7 +125,7 @@ def still_queued(pid: int, page: int) -> bool:
     """The source has not run yet: its mapping is still there."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as lines:
-            return any(line.startswith(f"{page:x}-") or _starts(line, page) for line in lines)
+            return any(_is_ours(line, page) for line in lines)
     except OSError:
         return False
 
@@ -116,6 +135,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
+    with contextlib.suppress(OSError):  # root's only: the stop is short then on a full machine too
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
     pid, start_ticks = int(sys.argv[1]), int(sys.argv[2])
     source = sys.stdin.buffer.read()
     sys.stdout.write(json.dumps(asdict(run(pid, start_ticks, source))) + "\n")
@@ -128,13 +149,16 @@ def run(pid: int, start_ticks: int, source: bytes) -> Injection:
     try:
         python = _python(pid)
         with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-            gadget = _find_gadget(pid, memory.fileno())
+            gadgets = find_gadgets(pid, memory.fileno())
             visit = Visit(pid, memory.fileno())
             visit.check_identity(start_ticks)
-            page = visit.queue(source, python, gadget)
+            page = visit.queue(source, python, gadgets)
     except RefusedInjectionError as refused:
         return Injection(False, refused.code, str(refused), 0, _stopped_ms(visit))
-    except (EndedError, ProcessLookupError, FileNotFoundError):
+    except (EndedError, ProcessLookupError, FileNotFoundError) as error:
+        if _state(pid) not in ("", "Z", "X"):  # it would not stop: the end of this process lets go
+            sentence = f"The attach to pid {pid} failed ({error}); the process runs on."
+            return Injection(False, "failed", sentence, 0, _stopped_ms(visit))
         return Injection(False, "gone", f"pid {pid} has ended.")
     except PermissionError as error:
         return Injection(False, "not_permitted", f"The kernel forbids it ({error.strerror}).")
@@ -163,7 +187,7 @@ class Visit:
         if int(fields[19]) != start_ticks:
             raise RefusedInjectionError("gone", f"pid {self.pid} is another process now.")
 
-    def queue(self, source: bytes, python: Python, gadget: tuple[int, int | None]) -> int:
+    def queue(self, source: bytes, python: Python, gadgets: Gadgets) -> int:
         """Stop, queue, put back, let go; the address of the mapping.
 
         Raises RefusedInjectionError, EndedError, OSError. Only the helper's end lets go of a thread
@@ -174,7 +198,7 @@ class Visit:
         try:
             self._await_interrupt()
             try:
-                return self._at_rest(source, python, gadget)
+                return self._at_rest(source, python, gadgets)
             finally:
                 self._let_go()
         finally:
@@ -194,45 +218,35 @@ class Visit:
             # A signal was on its way: it is delivered, and our stop follows before its handler.
             self._thread.resume(CONT, stop.signal)
 
-    def _at_rest(self, source: bytes, python: Python, gadget: tuple[int, int | None]) -> int:
+    def _at_rest(self, source: bytes, python: Python, gadgets: Gadgets) -> int:
         thread = self._thread
-        registers, xsave, mask = thread.registers(), thread.xsave(), thread.signal_mask()
-        self._check(registers, xsave, python)
+        own = Context(thread.registers(), thread.xsave(), thread.signal_mask())
+        self._check(own, python)
         size = trampoline.size_for(source)
-        with self._signals_held(mask):
-            page = self._system_call(registers, gadget[0], trampoline.SYS_MMAP, 0, size)
-        layout, pieces = trampoline.build(
-            page, source, python.addresses, gadget[1], registers, xsave, mask
-        )
+        page = self._system_call(own, gadgets, trampoline.SYS_MMAP, 0, size)
+        layout, pieces = trampoline.build(page, source, python.addresses, gadgets.call, own)
         for address, piece in pieces.items():
             self._write(address, piece)
-        with self._signals_held(mask):
-            try:
-                queued = self._call(registers, layout)
-            finally:
-                thread.set_xsave(xsave)
-                thread.set_registers(registers)
-            if not queued:
-                self._system_call(registers, gadget[0], trampoline.SYS_MUNMAP, page, size)
-                raise RefusedInjectionError("busy", _queue_full(self.pid))
+        queued: bool | None = False
+        try:
+            queued = self._call(own, layout, abandon=_before_parking(python))
+        finally:
+            if queued is not None:
+                thread.set_xsave(own.xsave)
+                thread.set_signal_mask(own.mask)
+                thread.set_registers(own.registers)
+        if queued is False:
+            self._system_call(own, gadgets, trampoline.SYS_MUNMAP, page, size)
+            raise RefusedInjectionError("busy", _queue_full(self.pid))
         return page
 
-    @contextlib.contextmanager
-    def _signals_held(self, mask: int) -> Iterator[None]:
-        """Handlers must not run on our stack; held only while needed, since death would keep it."""
-        self._thread.set_signal_mask(_ALL_BLOCKED)
-        try:
-            yield
-        finally:
-            self._thread.set_signal_mask(mask)
-
-    def _check(self, registers: dict[str, int], xsave: bytes, python: Python) -> None:
-        if registers["cs"] != _USER_CODE_64 or len(xsave) > trampoline.XSAVE_MAX:
+    def _check(self, own: Context, python: Python) -> None:
+        if own.registers["cs"] != _USER_CODE_64 or len(own.xsave) > trampoline.XSAVE_MAX:
             raise RefusedInjectionError("failed", "The process runs code of an unknown kind.")
         for name, expected in python.first_bytes.items():
             if os.pread(self._memory, len(expected), python.addresses[name]) != expected:
                 raise RefusedInjectionError("not_python", _replaced(self.pid, python.path))
-        if self._in_restartable_sequence(registers["rip"]):
+        if self._in_restartable_sequence(own.registers["rip"]):
             raise RefusedInjectionError("busy", _uninterruptible(self.pid))
 
     def _in_restartable_sequence(self, rip: int) -> bool:
@@ -245,17 +259,18 @@ class Visit:
         return begin <= rip < begin + length
 
     def _system_call(
-        self, registers: dict[str, int], instruction: int, number: int, first: int, size: int
+        self, own: Context, gadgets: Gadgets, number: int, first: int, size: int
     ) -> int:
         """One system call by the stopped thread; its registers are put back at once."""
         thread = self._thread
         arguments = {"rdi": first, "rsi": size, "rdx": trampoline.PROT_ALL, "r9": 0}
         flags = {"r10": trampoline.MAP_PRIVATE_ANONYMOUS, "r8": 2**64 - 1}
-        place = {"rax": number, "orig_rax": 2**64 - 1, "rip": instruction}
-        wanted = {**registers, **arguments, **flags, **place, "eflags": _PLAIN_FLAGS}
-        thread.set_registers(wanted)  # the window opens
+        place = {"rax": number, "orig_rax": 2**64 - 1, **self._way_back(own, gadgets)}
+        wanted = {**own.registers, **arguments, **flags, **place, "eflags": _PLAIN_FLAGS}
+        thread.set_registers(wanted)
         try:
             # Not by a single step: its SIGTRAP would be delivered, and kill, if we died then.
+            thread.set_signal_mask(_ALL_BLOCKED)
             thread.resume(SYSCALL)
             stop = self._next_stop()
             self._stop_again |= stop.delivery and stop.signal == signal.SIGSTOP
@@ -264,18 +279,39 @@ class Visit:
             self._to_signal_stop()
             answer = trampoline.signed(thread.registers()["rax"])
         finally:
-            thread.set_registers(registers)  # and closes
+            thread.set_signal_mask(own.mask)
+            thread.set_registers(own.registers)
         if -4096 < answer < 0:
             raise RefusedInjectionError("failed", f"mmap was refused in pid {self.pid} ({answer}).")
         return answer
 
-    def _call(self, registers: dict[str, int], layout: trampoline.Layout) -> bool:
-        """Run the trampoline up to its own system call; False: the queue is full."""
+    def _way_back(self, own: Context, gadgets: Gadgets) -> dict[str, int]:
+        """rip, and with it rsp where a signal frame could be laid below the stack."""
+        if gadgets.call is not None and gadgets.sigreturn is not None:
+            address, frame = sigframe.build(own, gadgets.sigreturn)
+            with contextlib.suppress(OSError):  # no room below the stack
+                self._write(address, frame)
+                return {"rip": gadgets.call, "rsp": address}
+        return {"rip": gadgets.entry}
+
+    def _call(self, own: Context, layout: trampoline.Layout, abandon: bool) -> bool | None:
+        """Run the trampoline up to its own system call; False: the queue is full.
+
+        None: it takes its time, and is left to put everything back by itself. Only where the
+        thread sleeps, so has changed nothing yet, may the call be given up (``abandon``).
+        """
         place = {"rip": layout.start, "rsp": layout.stack, "orig_rax": 2**64 - 1}
-        self._thread.set_registers({**registers, **place, "eflags": _PLAIN_FLAGS})
+        self._thread.set_registers({**own.registers, **place, "eflags": _PLAIN_FLAGS})
+        self._thread.set_signal_mask(_ALL_BLOCKED)
         while True:
             self._thread.resume(SYSCALL)
-            stop = self._next_stop()
+            stop = self._thread.wait(CALL_LIMIT_S)
+            if stop is None:
+                asleep = _state(self.pid) == "S"
+                self._halt()
+                if asleep and abandon:
+                    raise RefusedInjectionError("busy", _queue_full(self.pid))
+                return None
             if stop.syscall and layout.holds(self._thread.registers()["rip"]):
                 break
             if stop.delivery and stop.signal != signal.SIGSTOP:
@@ -291,18 +327,24 @@ class Visit:
         # with the registers that we put back: at the exit of a system call -512 would leak.
         self._thread.interrupt()
         self._thread.resume(CONT)
-        while (stop := self._next_stop()).syscall:
+        while (stop := self._thread.wait(CALL_LIMIT_S)) and stop.syscall:
             self._thread.resume(CONT)
-        self._stop_again |= stop.delivery and stop.signal == signal.SIGSTOP
+        if stop is None:
+            self._halt()
+        else:
+            self._stop_again |= stop.delivery and stop.signal == signal.SIGSTOP
 
     def _next_stop(self) -> Stop:
         stop = self._thread.wait(CALL_LIMIT_S)
         if stop is None:
-            self._thread.interrupt()
-            if self._thread.wait(STOP_LIMIT_S) is None:
-                raise RefusedInjectionError("failed", f"pid {self.pid} did not come to a stop.")
-            raise RefusedInjectionError("busy", _queue_full(self.pid))
+            self._halt()
+            raise RefusedInjectionError("busy", _uninterruptible(self.pid))
         return stop
+
+    def _halt(self) -> None:
+        self._thread.interrupt()
+        if self._thread.wait(STOP_LIMIT_S) is None:
+            raise RefusedInjectionError("failed", f"pid {self.pid} did not come to a stop.")
 
     def _let_go(self) -> None:
         if self._stop_again:
@@ -325,33 +367,53 @@ def _python(pid: int) -> Python:
     return python
 
 
-def _find_gadget(pid: int, memory: int) -> tuple[int, int | None]:
-    """A ``syscall`` in the vdso, and a ``syscall; ret`` in libc to unmap with (None: not found)."""
-    entry, unmap = None, None
+def find_gadgets(pid: int, memory: int) -> Gadgets:
+    """What the vdso and libc hold of it. Raises RefusedInjectionError without any ``syscall``."""
+    entry = call = sigreturn = None
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
         lines = [line.split() for line in file]
     for fields in lines:
         name = fields[5] if len(fields) > 5 else ""
         is_c = "/libc" in name or "/ld-musl" in name
-        if fields[1][2] != "x" or not (is_c or name == "[vdso]") or (is_c and unmap):
+        if fields[1][2] != "x" or not (is_c or name == "[vdso]"):
             continue
         begin, end = (int(part, 16) for part in fields[0].split("-"))
         code = os.pread(memory, min(end - begin, 4 << 20), begin)
         if is_c:
-            at = code.find(trampoline.SYSCALL_RET)
-            unmap = begin + at if at >= 0 else None
+            call = call or _place(code, trampoline.SYSCALL_RET, begin)
+            sigreturn = sigreturn or _place(code, sigframe.SIGRETURN, begin)
         else:
-            at = code.find(trampoline.SYSCALL)
-            entry = begin + at if at >= 0 else None
-    entry = entry or unmap
+            entry = _place(code, trampoline.SYSCALL, begin)
+    entry = entry or call
     if entry is None:
         raise RefusedInjectionError("failed", f"No system call instruction found in pid {pid}.")
-    return entry, unmap
+    return Gadgets(entry, call, sigreturn)
 
 
-def _starts(line: str, page: int) -> bool:
-    begin, end = (int(part, 16) for part in line.split(None, 1)[0].split("-"))
-    return begin <= page < end  # the kernel joins neighbouring mappings of one kind
+def _place(code: bytes, wanted: bytes, begin: int) -> int | None:
+    at = code.find(wanted)
+    return begin + at if at >= 0 else None
+
+
+def _is_ours(line: str, page: int) -> bool:
+    # Freed, the place is soon taken by an arena of Python's: that one is not executable. And the
+    # kernel joins neighbouring mappings of one kind, so that ours need not begin one.
+    span, permissions = line.split(None, 2)[:2]
+    begin, end = (int(part, 16) for part in span.split("-"))
+    return permissions == "rwxp" and begin <= page < end
+
+
+def _before_parking(python: Python) -> bool:
+    return python.version is not None and python.version < _PARKING
+
+
+def _state(pid: int) -> str:
+    """Letter of the main thread; empty when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return ""
 
 
 def _stopped_ms(visit: Visit | None) -> float:

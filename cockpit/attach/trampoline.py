@@ -43,6 +43,16 @@ _SAVED = [name for name in _NUMBERS if name != "rsp"] + ["rsp", "eflags", "rip"]
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """All that makes up a stopped thread."""
+
+    registers: dict[str, int]
+    xsave: bytes
+    mask: int
+    """Blocked signals."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where things are, once the mapping's address is known."""
 
@@ -106,14 +116,12 @@ def build(
     source: bytes,
     addresses: dict[str, int],
     syscall_ret: int | None,
-    registers: dict[str, int],
-    xsave: bytes,
-    signal_mask: int,
+    own: Context,
 ) -> tuple[Layout, dict[int, bytes]]:
     """Where to start, and what to write at which address.
 
-    ``registers`` are the thread's own, as PTRACE_GETREGS gave them. Without ``syscall_ret`` the
-    mapping stays behind when the call has run (source and stack: about 130 KiB).
+    ``own`` is what the thread gets back, should we not be there to give it. Without ``syscall_ret``
+    the mapping stays behind when the call has run (source and stack: some 200 KiB).
     """
     size = size_for(source)
     code = _Code(page)
@@ -122,13 +130,17 @@ def build(
     _now(code, page, addresses["Py_AddPendingCall"])
     _put_back(code)
     data_at = (len(code.raw) + 15) & ~15
-    saved = resumed(registers)
-    values = {**{name: saved[name] for name in _SAVED}, "mask": signal_mask, "result": 2**64 - 1}
+    saved = resumed(own.registers)
+    values = {**{name: saved[name] for name in _SAVED}, "mask": own.mask, "result": 2**64 - 1}
     places = {name: page + data_at + 8 * n for n, name in enumerate(values)}
     code.place({**places, "xsave": page + XSAVE_AT})
     code.raw += bytes(data_at - len(code.raw)) + struct.pack(f"<{len(values)}Q", *values.values())
     layout = Layout(page, size, start, page + SOURCE_AT - 64, places["result"])
-    return layout, {page: bytes(code.raw), page + XSAVE_AT: xsave, page + SOURCE_AT: source + b"\0"}
+    return layout, {
+        page: bytes(code.raw),
+        page + XSAVE_AT: own.xsave,
+        page + SOURCE_AT: source + b"\0",
+    }
 
 
 def resumed(registers: dict[str, int]) -> dict[str, int]:
