@@ -183,8 +183,11 @@ class _Planner:
         row = self._rows.get(pid)
         if row is None or not (row.vram_bytes or row.devices):
             return ()
-        found = ((stat, holds_device(stat.pid)) for stat in self._family.holders(pid, since_ticks))
-        return tuple(_Heir(stat, bool(holds)) for stat, holds in found if holds is not False)
+        found = [(stat, holds_device(stat.pid)) for stat in self._family.holders(pid, since_ticks)]
+        heirs = [(stat, holds) for stat, holds in found if holds is not False]
+        # The memory is held by somebody of its session or group: who is left alone is it.
+        alone = len(heirs) == 1
+        return tuple(_Heir(stat, bool(holds) or alone) for stat, holds in heirs)
 
     def _heir(self, heir: _Heir, dead: int) -> Iterator[_Draft]:
         """One that is only in the same session is not signalled unless it is meant by its pid."""

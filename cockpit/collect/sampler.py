@@ -136,13 +136,13 @@ def process_events(started: Sequence[Process], ended: Sequence[Process], at: str
 
 def _event(at: str, process: Process, kind: EventKind, what: str) -> Event:
     gpus = [use.gpu for use in process.devices]
-    who = f"{clean_command(process.command, process.name)[:60]} (pid {process.pid})"
+    command = clean_command(process.command, process.name)[:60]
     where = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}" if gpus else "no GPU"
     return Event(
         at=at,
         gpu=gpus[0] if len(gpus) == 1 else None,
         kind=kind,
-        sentence=f"{who} {what} {where}",
+        sentence=f"pid {process.pid} {what} {where}: {command}",
         severity="info",
     )
 

@@ -122,24 +122,33 @@ def test_an_heir_that_is_seen_to_hold_the_device_goes_without_more_words(
     assert plan.targets[1].note == f"holds the device for pid {leader}"
 
 
-def test_an_heir_of_which_nothing_is_seen_wants_to_be_typed_or_named(
+def test_who_is_alone_in_a_dead_leaders_session_is_taken_for_the_holder(
     kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
 ):
     leader, child = procs.pids(ZOMBIE)
     wait_dead(leader)
     answers(monkeypatch, None)
     kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
+    plan = kills.plan(ask(leader, named=True))
+    assert [(one.pid, one.refusal) for one in plan.targets] == [(leader, None), (child, None)]
+    kills.run(plan.id, plan.typed, [].append)
+    assert not alive(child)
+
+
+def test_heirs_of_which_nothing_is_seen_want_to_be_typed_or_named(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    leader, child = procs.pids(ZOMBIE, "two")
+    wait_dead(leader)
+    answers(monkeypatch, None)
+    kills = kills_of(FakeVram({leader: 6 * GIB}, {leader: child}))
     asked = kills.plan(ask(leader))
-    assert asked.typed == str(child)
+    assert asked.typed is not None
     assert "cannot be seen" in asked.targets[1].note
     named = kills.plan(ask(leader, named=True))
-    assert named.targets[1].refusal == "not_permitted"
+    assert [one.refusal for one in named.targets[1:]] == ["not_permitted", "not_permitted"]
     kills.run(named.id, named.typed, [].append)
     assert alive(child)
-    both = kills.plan(ask(leader, child, named=True))
-    assert [(t.role, t.refusal) for t in both.targets] == [("target", None), ("target", None)]
-    kills.run(both.id, both.typed, [].append)
-    assert not alive(child)
 
 
 @pytest.mark.parametrize("argv0", [b"tr\xff\xfein", b"\xed\xa0\x80"])

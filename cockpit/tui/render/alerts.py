@@ -191,10 +191,11 @@ def _unaccounted(ledgers: Sequence[Ledger]) -> Iterable[Alert]:
     """Memory that no process accounts for, with the ledger's own explanation."""
     for ledger in ledgers:
         telling = [e for e in ledger.explanations if e.kind not in _QUIET_KINDS]
-        if telling and ledger.unaccounted_bytes >= _WORTH_BYTES:
+        unified = any(e.kind == "unified_memory" for e in telling)
+        if telling and (unified or ledger.unaccounted_bytes >= _WORTH_BYTES):
             pid = telling[0].pids[0] if telling[0].pids else None
             why = foreign(telling[0].sentence).rstrip(".")
-            if "GiB" not in why:
+            if "GiB" not in why and not unified:
                 why = f"{gib(ledger.unaccounted_bytes)} GiB unaccounted: {why}"
             severity: Severity = "info" if telling[0].kind in _KNOWN_KINDS else "warning"
             words = why if f"GPU {ledger.gpu}" in why else f"GPU {ledger.gpu}: {why}"

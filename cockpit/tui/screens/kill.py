@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from cockpit.errors import CockpitError
-from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.model.action import SIGNALS, KillPlan, KillRequest, KillResult, Target
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
@@ -27,7 +27,6 @@ from cockpit.tui.widgets.line_view import FixedLines
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
 
-SIGNALS = ("TERM", "INT", "HUP", "QUIT", "KILL", "STOP", "CONT", "USR1", "USR2")
 WIDEST = 100
 EDGE = 4
 """Columns that border and padding of the dialog take."""
