@@ -10,6 +10,7 @@ are the control. Prints one line of JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -80,7 +81,7 @@ def main() -> None:
     trainer.wait()
     ends = [float(line) for line in Path(f"{folder}/ends").read_text().splitlines()]
     inside = [e for e in ends if asked[0][0] < e < asked[-1][1]]
-    usual = median(b - a for a, b in zip(inside, inside[1:], strict=False))
+    usual = median(b - a for a, b in itertools.pairwise(inside))
     costs = [extra_s(ends, window, usual) for window in asked]
     moved = [(a + 0.5 / hz, b + 0.5 / hz) for a, b in asked[:-1]]
     control = [extra_s(ends, window, usual) for window in moved]
