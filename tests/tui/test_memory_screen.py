@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cockpit.engine.protocol import AskRun, DoInRun, RunAttach
+from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
 from cockpit.tui.screens.fixes import FixDialog, FixMenu
 from cockpit.tui.screens.memory import MemoryScreen
@@ -248,3 +249,16 @@ async def test_another_process_with_the_same_pid_is_not_taken_for_it():
         await play.app.push_screen(MemoryScreen(replace(row, start_ticks=1), 4714))
         await play.tick()
         assert "pid 4714 has ended; another process has its number now." in play.text
+
+
+@pytest.mark.parametrize(
+    ("values", "group", "expected"),
+    [
+        ([1, 2, 3], 1, [1, 2, 3]),
+        ([1, 9, 3, 4, None], 2, [1, 9, 4]),
+        ([None, None, 5, 1], 2, [None, 5]),
+        ([], 3, []),
+    ],
+)
+def test_a_thinned_plot_keeps_its_peaks(values, group, expected):
+    assert highest_of(values, group) == expected

@@ -15,9 +15,8 @@ from textual.binding import Binding, BindingType
 from cockpit.errors import CockpitError
 from cockpit.model.memory import Census, Segments, Stacks
 from cockpit.model.process import Process
-from cockpit.model.run import Run, RunDevice
+from cockpit.model.run import Run
 from cockpit.model.run_history import RunHistory
-from cockpit.model.text import GIB
 from cockpit.model.time import iso
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
@@ -32,9 +31,9 @@ from cockpit.tui.render.memory_page import (
     memory_title,
     state_lines,
 )
+from cockpit.tui.render.memory_plot import Series
 from cockpit.tui.render.memory_subject import Subject, place_of, segments_for
 from cockpit.tui.render.memory_tabs import tab_line
-from cockpit.tui.render.plot import plot
 from cockpit.tui.render.rank_lines import family, rank_lines
 from cockpit.tui.render.segment_map import segment_lines
 from cockpit.tui.render.stack_lines import stack_lines
@@ -47,8 +46,8 @@ TABS: tuple[Tab, ...] = ("bar", "segments", "census", "history", "stacks")
 PLOT_EVERY_S = 2.0
 """A plot shifts as a whole, which costs bytes: it moves every other second at the most."""
 PLOT_HEIGHT, MOST_PLOT_HEIGHT = 10, 18
-_GROUPED_AFTER = 4
-"""From so many devices on, only the first two of a run have a plot."""
+MOST_PLOTS = 4
+"""A process with more devices than this has plots of the first ones only."""
 
 
 class MemoryScreen(SubPage):
@@ -108,6 +107,8 @@ class MemoryScreen(SubPage):
         self._trouble: str | None = None
         self._plotted: tuple[object, ...] | None = None
         self._plots: list[Line] = []
+        self._drawn: tuple[object, ...] = ()
+        self._answered: list[Line] | None = None
 
     def on_mount(self) -> None:
         """The segment map makes the bar exact, and costs two milliseconds."""
@@ -283,7 +284,17 @@ class MemoryScreen(SubPage):
         return [((f" as of {at}   [r] reads again", "dim"),), *answer]
 
     def _answer(self, view: View, width: int) -> list[Line] | None:
-        """What was asked for, as lines; None while it is on its way."""
+        """What was asked for, as lines; made once, for a map of 4,000 segments takes its time."""
+        state = (self._tab, width, self._census, self._stacks, self._segments)
+        same = len(self._drawn) == len(state) and all(
+            a is b for a, b in zip(self._drawn, state, strict=True)
+        )
+        if not same or self._answered is None:
+            self._drawn, self._answered = state, self._answer_lines(view, width)
+        return self._answered
+
+    def _answer_lines(self, view: View, width: int) -> list[Line] | None:
+        """None while it is on its way."""
         glyphs = view.glyphs
         if self._tab == "census" and self._census is not None:
             return census_lines(self._census, width, glyphs)
@@ -318,34 +329,13 @@ class MemoryScreen(SubPage):
         state = (self._pid, width, beat, len(run.devices), height)
         if state != self._plotted:
             self._plotted = state
-            shown = run.devices[: 2 if len(run.devices) > _GROUPED_AFTER else _GROUPED_AFTER]
-            self._plots = [
-                line for device in shown for line in self._device_plot(view, device, width, height)
-            ]
+            gpus = {gpu.index: gpu for gpu in view.snapshot.gpus}
+            self._plots = []
+            for device in run.devices[:MOST_PLOTS]:
+                total = place_of(gpus.get(device.gpu)).total_bytes
+                series = Series(self._history, self._pid, device.gpu, total, view.interval_s)
+                self._plots += series.lines(width - 1, height, view.glyphs)
         return self._plots
-
-    def _device_plot(self, view: View, device: RunDevice, width: int, height: int) -> list[Line]:
-        gpus = {gpu.index: gpu for gpu in view.snapshot.gpus}
-        total = place_of(gpus.get(device.gpu)).total_bytes
-        allocated = self._gibs(device.gpu, "allocated")
-        reserved = self._gibs(device.gpu, "reserved")
-        most = max([one for one in reserved if one is not None], default=1.0)
-        top = total / GIB if total is not None else most * 1.1
-        return plot(
-            allocated,
-            width - 1,
-            height,
-            title=f" GPU {device.gpu}, GiB: allocated (line), reserved (=)",
-            top=max(top, most, 0.1),
-            interval_s=view.interval_s,
-            glyphs=view.glyphs,
-            second=reserved,
-        )
-
-    def _gibs(self, gpu: int, metric: Literal["allocated", "reserved"]) -> list[float | None]:
-        values = self._history.values(self._pid, gpu, metric)
-        first = next((n for n, one in enumerate(values) if one is not None), 0)
-        return [None if one is None else one / GIB for one in values[first:]]
 
     def _run_now(self) -> Run | None:
         view = self.cockpit.view
