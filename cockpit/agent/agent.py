@@ -1811,6 +1811,9 @@ class Agent:
 
     def at_step(self, client: Client, request: Reply, run: Callable[[Any], Reply]) -> None:
         """Queues it for the next step boundary of the training thread."""
+        self.steps.queue.append(self.job(client, request, run))
+
+    def job(self, client: Client, request: Reply, run: Callable[[Any], Reply]) -> Job:
         self.torch()
         if not self.steps.install():
             raise RefusedError(
@@ -1818,7 +1821,7 @@ class Agent:
             )
         if len(self.steps.queue) >= MAX_JOBS:
             raise RefusedError("busy", "%d operations wait for a step already." % MAX_JOBS)
-        self.steps.queue.append(Job(client, request, run))
+        return Job(client, request, run)
 
     def later(self, client: Client, request: Reply, slices: Slices) -> None:
         if any(task[0] is client for task in self.tasks):
@@ -2080,8 +2083,8 @@ class Agent:
             self.steps.begin(job, Recording(torch, steps))
             return {}
 
-        self.at_step(client, request, run)
-        job = self.steps.queue[-1]
+        job = self.job(client, request, run)  # before it is queued: a step may come at once
+        self.steps.queue.append(job)
 
     def op_oom_observer(self, client: Client, request: Reply) -> Reply:
         if request.get("confirm") is not True:
