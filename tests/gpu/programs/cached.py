@@ -23,8 +23,9 @@ while True:
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     del loss
+    torch.cuda.synchronize()
+    time.sleep(0.05)
     if time.monotonic() - written > 0.25:
-        torch.cuda.synchronize()
         stats = torch.cuda.memory_stats(0)
         now = {
             "allocated_bytes": stats["allocated_bytes.all.current"],
