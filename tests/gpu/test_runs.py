@@ -29,8 +29,8 @@ class Trainer:
 
     def __init__(self, folder: Path) -> None:
         self.truth_file = folder / "truth.json"
-        run = [sys.executable, str(PROGRAMS / "cached.py"), str(self.truth_file), "8"]
-        self.process = subprocess.Popen(run)
+        run = [sys.executable, str(PROGRAMS / "cached.py"), self.truth_file.name, "8"]
+        self.process = subprocess.Popen(run, cwd=folder)
         self.pid = self.process.pid
         end = time.monotonic() + 60
         while not self.truth_file.exists():
