@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from cockpit.engine.protocol import AskRun, DoInRun, RunAttach
+from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach
+from cockpit.model.memory import RunOutcome
 from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
 from cockpit.tui.screens.fixes import FixDialog, FixMenu
@@ -262,3 +263,19 @@ async def test_another_process_with_the_same_pid_is_not_taken_for_it():
 )
 def test_a_thinned_plot_keeps_its_peaks(values, group, expected):
     assert highest_of(values, group) == expected
+
+
+async def test_a_long_outcome_is_scrolled_and_its_keys_stay():
+    async with stage("busy") as play:
+        await opened(play, 4711, 3)
+        await play.pilot.press("d", "enter")
+        await play.pilot.pause()
+        asked = sent(play, DoInRun)[-1]
+        outcome = RunOutcome(ok=True, sentence="done", lines=tuple(f"line {n}" for n in range(60)))
+        play.app._session._waiting[asked.id].set_result(Reply(id=asked.id, outcome=outcome))
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "enter close" in play.text
+        assert "line 59" not in play.text
+        await play.pilot.press(*["pagedown"] * 8)
+        assert "line 59" in play.text

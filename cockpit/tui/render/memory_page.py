@@ -172,6 +172,12 @@ def driver_bars(subject: Subject, width: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
+def framework_lines(subject: Subject, width: int) -> list[Line]:
+    """What an attached program reserves for itself; nothing for a plain training loop."""
+    texts = OTHERS.get(subject.framework or "", ())
+    return [((f" {part}", "dim"),) for text in texts for part in wrapped(text, max(8, width - 2))]
+
+
 # -- a device of a run
 
 
@@ -191,6 +197,9 @@ def device_lines(subject: Subject, device: RunDevice, width: int, glyphs: Glyphs
     assert run is not None
     place = place_of(subject.gpus.get(device.gpu))
     slices = slices_of(device, segments_for(subject.segments, run, device))
+    if subject.framework == "vllm":
+        name = "weights, KV cache"
+        slices = [one._replace(name=name) if one.key == "live" else one for one in slices]
     stuck = is_much_stuck(device, slices)
     lines = [gpu_head(device.gpu, place, width)]
     lines.append(merged(((" ", ""), *bar_line(slices, place, max(4, width - 2), glyphs))))

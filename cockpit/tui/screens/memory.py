@@ -28,6 +28,7 @@ from cockpit.tui.render.memory_page import (
     driver_bars,
     driver_view_lines,
     facts_line,
+    framework_lines,
     memory_title,
     state_lines,
 )
@@ -312,7 +313,7 @@ class MemoryScreen(SubPage):
             offers = self.cockpit.offers_actions
             lines = driver_view_lines(subject, width, offers)
             return [glyphs.finish(line) for line in (*lines, *driver_bars(subject, width, glyphs))]
-        lines = []
+        lines = framework_lines(subject, width)
         for device in run.devices:
             lines += [*device_lines(subject, device, width, glyphs), ()]
         snapshot = view.snapshot

@@ -38,11 +38,16 @@ class RunDialog(ModalScreen[bool]):
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
     RunDialog { align: center middle; background: transparent; }
+    RunDialog #plan, RunDialog #keys { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,n", "leave", "leave", id="dialog.leave"),
         Binding("enter,y", "confirm", "do it", id="dialog.confirm"),
         Binding("u", "undo", "undo", id="dialog.undo"),
+        Binding("up", "scroll(-1)", "up", id="dialog.up"),
+        Binding("down", "scroll(1)", "down", id="dialog.down"),
+        Binding("pageup", "scroll(-8)", "up", id="dialog.page_up"),
+        Binding("pagedown", "scroll(8)", "down", id="dialog.page_down"),
     ]
 
     def __init__(self) -> None:
@@ -56,7 +61,8 @@ class RunDialog(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Lines alone: nothing has to be typed."""
         with Vertical(classes="dialog"):
-            yield FixedLines(id="lines")
+            yield FixedLines(id="plan")
+            yield FixedLines(id="keys")
 
     def on_mount(self) -> None:
         """The question stands there at once."""
@@ -104,6 +110,16 @@ class RunDialog(ModalScreen[bool]):
         if undo is not None:
             self.begin_undo()
 
+    def action_scroll(self, lines: int) -> None:
+        """A long outcome, such as a profile."""
+        body = self.query_one("#plan", FixedLines)
+        for _ in range(abs(lines)):
+            (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
+
+    def on_resize(self) -> None:
+        """Another width is another text."""
+        self.call_after_refresh(self.show)
+
     def begin_undo(self) -> None:
         """Overridden where outcomes can be undone."""
 
@@ -137,8 +153,13 @@ class RunDialog(ModalScreen[bool]):
             return
         width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
         body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
-        hints = key_line(self._hints(), width, view.glyphs)
-        self.query_one("#lines", FixedLines).show_lines([*body, (), hints])
+        plan = self.query_one("#plan", FixedLines)
+        plan.show_lines(body)
+        hints = self._hints()
+        if self._outcome is not None and len(body) > plan.body_height > 0:
+            hints.append(("↑ ↓", "scroll"))
+        line = key_line(hints, width, view.glyphs)
+        self.query_one("#keys", FixedLines).show_lines([(), line])
 
     def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
         if self._error is not None:

@@ -45,6 +45,7 @@ from cockpit.tui.render.memory_page import (
     driver_bars,
     driver_view_lines,
     facts_line,
+    framework_lines,
     memory_title,
     state_lines,
 )
@@ -171,6 +172,14 @@ def test_vllm_is_not_offered_empty_cache():
     run = Run(pid=4711, devices=(RUN,))
     assert "empty_cache" in [fix.key for fix in fixes_of(run, slices_of(RUN), "pytorch")]
     assert "empty_cache" not in [fix.key for fix in fixes_of(run, slices_of(RUN), "vllm")]
+
+
+def test_the_live_memory_of_an_attached_vllm_is_called_what_it_is():
+    subject = a_subject(process=a_process(4711, framework="vllm"))
+    text = " ".join(plain(line) for line in device_lines(subject, RUN, 120, UTF8))
+    assert "weights, KV cache 41.2" in text
+    assert framework_lines(subject, 80)
+    assert not framework_lines(a_subject(process=a_process(4711, framework="pytorch")), 80)
 
 
 def test_a_run_on_the_cpu_is_offered_nothing_that_calls_cuda():
