@@ -156,7 +156,7 @@ def test_an_oom_in_a_run_that_the_cockpit_started_leaves_its_record(tmp_path: Pa
     assert "OutOfMemoryError" in done.stderr
     kept = sorted(path.name for path in state.rglob("*") if path.is_file())
     print("kept:", kept)
-    records = [path for path in state.rglob("oom*.json")]
+    records = list(state.rglob("oom*.json"))
     assert records
     record = json.loads(records[0].read_text())
     print({name: record.get(name) for name in ("asked_bytes", "device_free_bytes", "step")})
