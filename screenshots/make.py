@@ -33,6 +33,7 @@ PICTURES = {
     "small": (80, 24, ["--demo", "stray"], []),
     "overview": (120, 36, ["--demo", "busy"], []),
     "kill": (100, 28, ["--demo", "stray"], ["j", "j", "x"]),
+    "memory": (120, 30, ["--demo", "busy"], ["j", "j", "j", "j", "j", "m"]),
     "gpu": (120, 36, ["--demo", "throttle"], ["0"]),
 }
 

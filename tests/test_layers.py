@@ -52,17 +52,19 @@ def imports_of(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("cockpit"):
-            rest = node.module.partition(".")[2]
-            names |= {rest} if rest else {_of_package(alias.name) for alias in node.names}
+            names |= {_module(node.module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {a.name.partition(".")[2] for a in node.names if a.name.startswith("cockpit.")}
     return names
 
 
-def _of_package(name: str) -> str:
-    """``from cockpit import procfs`` is a module, ``from cockpit import __version__`` is not."""
-    is_module = (PACKAGE / f"{name}.py").exists() or (PACKAGE / name).is_dir()
-    return name if is_module else "__init__"
+def _module(source: str, name: str) -> str:
+    """``engine.link`` of ``from cockpit.engine import link`` and of ``… .link import Link``."""
+    inner = source.partition(".")[2]
+    below = PACKAGE.joinpath(*inner.split("."), name) if inner else PACKAGE / name
+    if below.with_suffix(".py").exists() or below.is_dir():
+        return f"{inner}.{name}" if inner else name
+    return inner or "__init__"
 
 
 def is_allowed(room: str, imported: str) -> bool:

@@ -89,15 +89,15 @@ class OverviewScreen(Page):
         Binding(
             "S", "reverse", "reverse", id="reverse", show=False, tooltip="Turn the order round"
         ),
-        Binding("w", "trouble", "what is wrong", id="trouble", tooltip="Go to what is wrong"),
+        Binding("w", "trouble", "trouble", id="trouble", tooltip="Go to what is wrong"),
         Binding("m", "memory", "memory", id="memory", tooltip="Memory of the run, from inside"),
         Binding("a", "attach", "attach", id="attach", tooltip="Look inside the process"),
         Binding("e", "environment", "env", id="environment", tooltip="Environment of the row"),
         Binding("v", "metric", "trace", id="metric", tooltip="What the traces show"),
         Binding("left", "seek(-10)", "-10 s", id="replay.back", tooltip="Replay: 10 s back"),
         Binding("right", "seek(10)", "+10 s", id="replay.on", tooltip="Replay: 10 s on"),
-        Binding("tab", "app.focus_next", "pane", id="pane.next", show=False),
-        Binding("shift+tab", "app.focus_previous", "pane", id="pane.previous", show=False),
+        Binding("tab", "app.focus_next", "next pane", id="pane.next", show=False),
+        Binding("shift+tab", "app.focus_previous", "pane before", id="pane.previous", show=False),
         Binding("escape", "clear", "clear", id="clear", show=False, tooltip="Tags and filter off"),
     ]
 
