@@ -23,7 +23,7 @@ from cockpit.model.process import Process
 from cockpit.model.run import Run, RunDevice
 
 STREAM_HZ = 1.0
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 3.0
 SILENT_AFTER_S = 2.5
 """Without a sample for so long a run is shown as not answering."""
 ENDED_KEPT_S = 600.0
