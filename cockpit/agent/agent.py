@@ -908,7 +908,10 @@ class Recording:
             os.environ["KINETO_LOG_LEVEL"] = "99"
         began = time.perf_counter()
         try:
-            self.profile = profiler.profile(activities=kinds)
+            # False makes torch 2.11 warn (once) that a second cycle would lose the first's events.
+            names = profiler.profile.__init__.__code__.co_varnames
+            more = {"acc_events": True} if "acc_events" in names else {}
+            self.profile = profiler.profile(activities=kinds, **more)
             self.profile.start()
         finally:
             if quiet:
@@ -927,8 +930,10 @@ class Recording:
 
     def stop(self) -> Any:
         began = time.perf_counter()
-        self.profile.stop()
         inner = getattr(self.profile, "profiler", None)
+        if inner is not None:
+            inner.acc_events = False  # else torch makes its own list of the events, holding the GIL
+        self.profile.stop()
         results = getattr(inner, "kineto_results", None)
         self.stop_ms = (time.perf_counter() - began) * 1e3
         self.profile = None
@@ -1259,30 +1264,40 @@ class TorchFinder:
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         self.arrived = arrived
-        self.asked = False
+        self.asking: Any = set()
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
-        if name != "torch" or self.asked:
+        """Anew each time: a program may look for torch long before it imports it."""
+        ident = _thread.get_ident()
+        if name != "torch" or ident in self.asking:
             return None
-        self.asked = True
+        self.asking.add(ident)
         try:
-            import importlib.util
-
-            spec = importlib.util.find_spec("torch")
-            load = getattr(getattr(spec, "loader", None), "exec_module", None)
-            if spec is None or load is None:
-                self.asked = False
-                return None
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                with contextlib.suppress(Exception):
-                    self.remove()
-                    self.arrived()
-
-            spec.loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
+            return self.wrapped(name)
         except Exception:  # noqa: BLE001 - the program's import goes on without us
             return None
+        finally:
+            self.asking.discard(ident)
+
+    def wrapped(self, name: str) -> Any:
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        loader: Any = getattr(spec, "loader", None)
+        load = getattr(loader, "exec_module", None)
+        if spec is None or load is None:
+            return None
+
+        def exec_module(module: Any) -> None:
+            load(module)
+            with contextlib.suppress(Exception):
+                del loader.exec_module
+                # Its code has run to the end; importlib would say so only after we return.
+                spec._initializing = False  # type: ignore[attr-defined]
+                self.remove()
+                self.arrived()
+
+        loader.exec_module = exec_module
         return spec
 
     def install(self) -> None:
@@ -1345,10 +1360,13 @@ class Client:
 class Agent:
     """Serves the socket from a thread of its own that sleeps until somebody asks."""
 
-    def __init__(self, how: str, directory: Optional[str], observe_oom: bool) -> None:
+    def __init__(
+        self, how: str, directory: Optional[str], observe_oom: bool, history: bool = False
+    ) -> None:
         self.how = how if how in WAYS_IN else "import"
         self.wanted_directory = directory
         self.observe_oom = observe_oom
+        self.history_wanted = history
         self.pid = os.getpid()
         self.readonly = os.environ.get("COCKPIT_AGENT_READONLY", "") not in ("", "0")
         self.directory: Optional[str] = None
@@ -1435,7 +1453,8 @@ class Agent:
                 self.finder.install()
             return
         self.steps.install()
-        if self.path is None or (self.observe_oom and not registry().observed):
+        observe = self.observe_oom and not registry().observed
+        if self.path is None or observe or self.history_wanted:
             self.call_when_initialized(torch)
 
     def torch_arrived(self) -> None:
@@ -1455,14 +1474,26 @@ class Agent:
 
     def cuda_arrived(self) -> None:
         """An exception here would reach the program as DeferredCudaCallError."""
+        if self.stopping or self.pid != os.getpid():
+            return
         with contextlib.suppress(Exception):
-            if self.stopping or self.pid != os.getpid():
-                return
             if self.path is None:
                 self.start()
-            torch = loaded("torch")
-            if self.observe_oom and torch is not None and not registry().observed:
+        torch = loaded("torch")
+        if torch is None:
+            return
+        with contextlib.suppress(Exception):
+            if self.observe_oom and not registry().observed:
                 observe_oom_of(torch)
+        with contextlib.suppress(Exception):
+            if self.history_wanted:
+                self.history_wanted = False
+                self.start_history(torch)
+
+    def start_history(self, torch: Any) -> None:
+        """As asked for at the start; a program that records by itself is let alone."""
+        if torch_release(torch) >= (2, 1) and not history_enabled(torch):
+            self.run_history(torch, "start", HISTORY_ENTRIES)
 
     def sleep_until_needed(self) -> None:
         """A child process: no socket and no thread before CUDA or an optimizer is used in it."""
@@ -2027,7 +2058,22 @@ class Agent:
     def file_name(self, kind: str) -> Tuple[str, str]:
         self.files += 1
         name = "%s-%d-%d-%d.pickle" % (kind, self.pid, int(time.time()), self.files)
-        return str(self.directory), name
+        return self.oom_directory() if kind == "oom" else str(self.directory), name
+
+    def oom_directory(self) -> str:
+        """In a run that the cockpit started its own folder: the record stays with the run."""
+        run = os.environ.get("COCKPIT_RUN_DIR")
+        folder = os.path.join(run, "oom") if run and os.path.isabs(run) else ""
+        return folder if folder and private_directory(folder) else str(self.directory)
+
+    def write_oom(self, record: Reply) -> Optional[str]:
+        """Under the next free name: a pid comes again, its old records stay."""
+        folder = self.oom_directory()
+        for number in range(self.oom_records, self.oom_records + 100):
+            name = "oom-%d-%d.json" % (self.pid, number)
+            with contextlib.suppress(FileExistsError):
+                return write_private(folder, name, lambda file: file.write(encode(record)))
+        return None
 
     def run_snapshot(self, torch: Any) -> Reply:
         path, size = write_snapshot(torch, self.file_name("snapshot"))
@@ -2148,11 +2194,8 @@ class Agent:
         record["segment_devices"] = segments["devices"]
         record["allocator_settings"] = segments["allocator_settings"]
         on_disk = dict(record, segments=segments["segments"])
-        name = "oom-%d-%d.json" % (self.pid, self.oom_records)
         with contextlib.suppress(OSError):
-            record["path"] = write_private(
-                str(self.directory), name, lambda file: file.write(encode(on_disk))
-            )
+            record["path"] = self.write_oom(on_disk)
         if record["history"]:
             with contextlib.suppress(Exception):
                 record["snapshot_path"], _ = write_snapshot(torch, self.file_name("oom"))
@@ -2308,7 +2351,8 @@ def watch_forks() -> None:
             agent, reg.agent = reg.agent, None
             if agent is not None:
                 agent.forget()
-                child = type(agent)(agent.how, agent.wanted_directory, agent.observe_oom)
+                history = agent.history_wanted
+                child = type(agent)(agent.how, agent.wanted_directory, agent.observe_oom, history)
                 reg.observed = False
                 reg.agent = child
                 child.sleep_until_needed()
@@ -2333,27 +2377,31 @@ def is_child_process() -> bool:
 
 
 def attach(
-    how: str = "import", directory: Optional[str] = None, observe_oom: bool = False
+    how: str = "import",
+    directory: Optional[str] = None,
+    observe_oom: bool = False,
+    history: bool = False,
 ) -> Optional[str]:
     """Start the agent in this process; the path of its socket.
 
     None where it waits (a worker of multiprocessing that uses neither CUDA nor an optimizer yet)
     or where no private directory is to be had. Never raises; a second call changes nothing but
-    ``observe_oom`` from False to True. ``how`` is one of WAYS_IN, ``directory`` replaces
-    $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID.
+    ``observe_oom`` and ``history`` from False to True. ``how`` is one of WAYS_IN, ``directory``
+    replaces $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID. ``history``: allocations are recorded
+    with their Python stacks (2 us each) from the moment that CUDA is initialised.
     """
     try:
-        return begin(how, directory, observe_oom)
+        return begin(how, directory, observe_oom, history)
     except Exception:  # noqa: BLE001 - the program goes on without an agent
         return None
 
 
-def begin(how: str, directory: Optional[str], observe_oom: bool) -> Optional[str]:
+def begin(how: str, directory: Optional[str], observe_oom: bool, history: bool) -> Optional[str]:
     reg = registry()
     agent = reg.agent
     explicit = how in ("ptrace", "remote_exec")
     if agent is None or agent.stopping or agent.pid != os.getpid():
-        agent = reg.agent = Agent(how, directory, observe_oom)
+        agent = reg.agent = Agent(how, directory, observe_oom, history)
         watch_forks()
         if is_child_process() and not explicit:
             agent.sleep_until_needed()
@@ -2361,8 +2409,10 @@ def begin(how: str, directory: Optional[str], observe_oom: bool) -> Optional[str
             agent.stop()
             reg.agent = None
         return agent.path
-    if observe_oom and not agent.observe_oom:
-        agent.observe_oom = True
+    more = history and not agent.history_ours
+    if more or (observe_oom and not agent.observe_oom):
+        agent.observe_oom = agent.observe_oom or observe_oom
+        agent.history_wanted = more
         agent.watch_torch()
     if explicit and agent.path is None:
         agent.start()

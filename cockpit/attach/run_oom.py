@@ -1,8 +1,8 @@
-"""OOM records of a run: fetched from the agents' folders, and read.
+"""OOM records of a run, read from its folder.
 
-The agent writes ``oom-PID-N.json`` at the moment of the failure, and with history on torch's own
-snapshot as a pickle beside it. A pickle may run code when it is opened: here only plain data comes
-out of one.
+The agent writes ``oom/oom-PID-N.json`` there at the moment of the failure, and with history on
+torch's own snapshot as a pickle beside it. A pickle may run code when it is opened: here only plain
+data comes out of one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import io
 import os
 import pickle
 import re
-import shutil
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,24 +18,6 @@ import msgspec
 MAX_PICKLE_BYTES = 512 << 20
 TOP_STACKS = 50
 _RECORD = re.compile(r"oom-(\d+)-(\d+)\.json")
-
-
-def collect(directory: str, pid: int, start_ticks: int, socket: str | None) -> None:
-    """Move that process's records below ``directory``/oom; a later process of its pid keeps its."""
-    for folder in _folders(socket):
-        for name in _listed(folder, f"oom-{pid}-"):
-            path = os.path.join(folder, name)
-            record = _decode(path)
-            if record is None or not _RECORD.fullmatch(name):
-                continue
-            if record.get("start_ticks") != start_ticks:
-                continue
-            target = os.path.join(directory, "oom")
-            with suppress(OSError):
-                os.makedirs(target, mode=0o700, exist_ok=True)
-                for pickled in _pickles(folder, pid, record):
-                    shutil.move(os.path.join(folder, pickled), os.path.join(target, pickled))
-                shutil.move(path, os.path.join(target, name))
 
 
 def load(directory: str) -> tuple[dict[str, Any], ...]:
@@ -96,13 +76,6 @@ def _plain_pickle(path: str) -> dict[str, Any]:
     if not isinstance(taken, dict):
         raise ValueError("This is no snapshot of torch.")
     return taken
-
-
-def _folders(socket: str | None) -> list[str]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    usual = [os.path.join(runtime, "cockpit")] if runtime else []
-    known = [os.path.dirname(socket)] if socket else []
-    return list(dict.fromkeys([*known, *usual, f"/tmp/cockpit-{os.geteuid()}"]))
 
 
 def _pickles(folder: str, pid: int, record: dict[str, Any]) -> list[str]:

@@ -116,15 +116,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
 
     def ooms(self) -> tuple[dict[str, Any], ...]:
-        """The agent's records, the first OOM first; those still in its own folder are fetched."""
-        self.collect_ooms()
+        """The agents' records, the first OOM first."""
         return run_oom.load(self.directory)
-
-    def collect_ooms(self) -> int:
-        """Moves what the agents left into the record; how many OOM records there are."""
-        for one in self.processes():
-            run_oom.collect(self.directory, one.pid, one.start_ticks, one.socket)
-        return len(run_oom.load(self.directory))
 
 
 class Recorder:
@@ -159,7 +152,7 @@ class Recorder:
         except OSError as error:
             self._stop(error)
         with suppress(OSError, TargetGoneError):
-            ooms = load_run(self.directory).collect_ooms()
+            ooms = len(run_oom.load(self.directory))
             done = Exit(status=status, signal=signal, ended_at=now(), ooms=ooms)
             _write(os.path.join(self.directory, "exit.json"), done)
 

@@ -164,8 +164,46 @@ def test_torch_imported_after_the_agent_is_noticed(torch_python: str, folder: st
     with running(torch_python, "train.py", folder, "late") as program:
         program.wait_socket().wait_steps(3)
         with program.talk() as talk:
-            assert talk.data("hello")["torch_version"]
-            assert talk.data("hello")["note"] is None
+            hello = talk.data("hello")
+    assert hello["torch_version"]
+    assert hello["note"] is None
+    assert hello["step_hook"]
+
+
+def test_a_program_that_looked_for_torch_before_is_noticed_too(
+    torch_python: str, folder: str
+) -> None:
+    with running(torch_python, "train.py", folder, "looks") as program:
+        program.wait_socket().wait_steps(3)
+
+
+def test_oom_observer_and_history_come_with_a_late_torch(torch_python: str, folder: str) -> None:
+    with running(torch_python, "late_cuda.py", folder) as program:
+        out, err = program.process.communicate(timeout=60)
+    assert (json.loads(out), err) == ({"observers": 1, "history": [100_000], "left": 0}, b"")
+
+
+def test_a_profile_writes_no_line_though_every_warning_is_shown(
+    torch_python: str, folder: str
+) -> None:
+    env = {"PYTHONWARNINGS": "always"}
+    with running(torch_python, "train.py", folder, env=env) as program:
+        program.wait_socket().wait_steps(3)
+        with program.talk() as talk:
+            for _ in range(2):
+                assert talk.data("profile", steps=1)["events"]
+        assert program.end() == (b"", b"")
+
+
+def test_oom_files_go_to_the_folder_of_the_run(torch_python: str, folder: str) -> None:
+    env = {"COCKPIT_RUN_DIR": f"{folder}/run"}
+    os.makedirs(f"{folder}/run/oom", 0o700)
+    with running(torch_python, "oom.py", folder, env=env) as program:
+        Path(f"{folder}/run/oom/oom-{program.pid}-1.json").touch()  # of an earlier such pid
+        out, err = program.process.communicate(timeout=60)
+    record = json.loads(out)
+    assert record["path"] == f"{folder}/run/oom/oom-{program.pid}-4.json"
+    assert (len(os.listdir(f"{folder}/run/oom")), err) == (4, b"")
 
 
 def test_detach_takes_the_hook_out_of_the_optimizers(trainer: Program) -> None:

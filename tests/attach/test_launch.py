@@ -416,7 +416,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.ones(1)
 dist.all_reduce(value)
-print("sum", int(value), flush=True)
+os.write(1, b"sum %d\\n" % int(value))  # both ranks in one pipe: whole lines
 end = time.time() + 60
 while not os.path.exists(sys.argv[1]) and time.time() < end:
     time.sleep(0.05)

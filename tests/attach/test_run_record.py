@@ -193,29 +193,27 @@ def test_a_record_of_a_newer_cockpit_can_be_read(tmp_path: Path) -> None:
 # -- OOM records -----------------------------------------------------------------------------
 
 
-def left_by_agent(folder: Path, pid: int, ticks: int, number: int, at: float) -> None:
+def left_by_agent(folder: Path, pid: int, number: int, at: float) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    record = {"at": at, "pid": pid, "start_ticks": ticks, "asked_bytes": number, "history": True}
+    record = {"at": at, "pid": pid, "start_ticks": 5, "asked_bytes": number, "history": True}
     (folder / f"oom-{pid}-{number}.json").write_text(json.dumps(record))
 
 
-def test_records_of_the_runs_processes_are_fetched_and_no_others(tmp_path: Path) -> None:
+def test_oom_records_come_in_their_order_with_their_snapshots(tmp_path: Path) -> None:
     directory = recorded(tmp_path / "state")
-    agents = tmp_path / "cockpit"
-    left_by_agent(agents, 11, 500, 1, 1000.5)
-    left_by_agent(agents, 11, 999, 2, 2000.0)  # a later process with that pid
-    left_by_agent(agents, 111, 500, 1, 1000.0)
-    (agents / "oom-11-1000-4.pickle").write_bytes(pickle.dumps({"segments": []}))
-    (agents / "oom-11-2000-5.pickle").write_bytes(b"")
-    processes = Path(directory, "processes")
-    processes.mkdir()
-    row = {"pid": 11, "start_ticks": 500, "socket": str(agents / "11.sock")}
-    (processes / "11.json").write_text(json.dumps(row))
-    (found,) = load_run(directory).ooms()
-    assert found["asked_bytes"] == 1
-    assert found["snapshot_path"] == os.path.join(directory, "oom", "oom-11-1000-4.pickle")
-    assert sorted(os.listdir(agents)) == ["oom-11-2.json", "oom-11-2000-5.pickle", "oom-111-1.json"]
-    assert len(load_run(directory).ooms()) == 1
+    folder = Path(directory, "oom")
+    left_by_agent(folder, 11, 2, 2000.0)
+    left_by_agent(folder, 11, 1, 1000.5)
+    left_by_agent(folder, 9, 3, 1500.0)
+    (folder / "oom-11-1000-4.pickle").write_bytes(pickle.dumps({"segments": []}))
+    (folder / "oom-11-9.json").write_text("no record")
+    found = load_run(directory).ooms()
+    assert [record["asked_bytes"] for record in found] == [1, 3, 2]
+    assert [record["snapshot_path"] for record in found] == [
+        os.path.join(folder, "oom-11-1000-4.pickle"),
+        None,
+        None,
+    ]
 
 
 def test_allocations_are_summed_by_their_stack(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ LAUNCHER_MODULES = (
 )
 FIRST_SIGNAL = 10
 """SIGRTMIN + 10 and up for stacks: what is below belongs to glibc, systemd and Java habits."""
-HISTORY_ENTRIES = 100000
 OLD_NAMES_BEFORE = (2, 8)
 """torch of that age knows no TORCH_FR_* names; a newer one warns of the old names."""
 
@@ -36,41 +35,24 @@ OLD_NAMES_BEFORE = (2, 8)
 class TorchWatch:
     """Sits in sys.meta_path until torch is imported; finds nothing itself."""
 
-    def __init__(self):  # type: () -> None
-        self.asking = set()  # type: Any
-        self.agent = None  # type: Any
-
     def find_spec(self, name, _path=None, _target=None):  # type: (str, Any, Any) -> Any
-        """Asked anew each time: a program may look for torch long before it imports it."""
         if name != "torch":
             return None
         try:
-            return self.wrapped(name)
+            finder = None if is_launcher(command_line()) else self.agents_finder()
+            self.remove()
+            return finder and finder.find_spec(name)
         except Exception as error:  # noqa: BLE001 - the program's import goes on without us
             self.remove()
             complain(error)
             return None
 
-    def wrapped(self, name):  # type: (str) -> Any
-        import _thread
-
-        ident = _thread.get_ident()
-        if ident in self.asking:
-            return None
-        self.asking.add(ident)
-        try:
-            if is_launcher(command_line()):
-                self.remove()
-                return None
-            if self.agent is None:
-                self.agent = load_agent()
-            return self.agent.TorchFinder(self.arrived).find_spec(name)
-        finally:
-            self.asking.discard(ident)
-
-    def arrived(self):  # type: () -> None
-        self.remove()
-        start(self.agent)
+    def agents_finder(self):  # type: () -> Any
+        """In our place from now on; it waits until the program does import torch."""
+        agent = load_agent()
+        finder = agent.TorchFinder(lambda: start(agent))
+        finder.install()
+        return finder
 
     def install(self):  # type: () -> None
         sys.meta_path.insert(0, self)
@@ -120,11 +102,9 @@ def start(agent):  # type: (Any) -> None
     """Torch has just been imported. Whatever fails here, the program goes on."""
     try:
         torch = sys.modules["torch"]
-        # Its code has run to the end; importlib says so a moment later, and the agent asks for it.
-        torch.__spec__._initializing = False  # type: ignore[union-attr]
-        path = agent.attach(how="launch", observe_oom=True)
-        use_old_names(agent.torch_release(torch))
         options = os.environ.get(OPTIONS, "").split(",")
+        path = agent.attach(how="launch", observe_oom=True, history="history" in options)
+        use_old_names(agent.torch_release(torch))
         if "ptracer" in options:
             allow_ptrace()
         worker = agent.is_child_process()
@@ -135,12 +115,12 @@ def start(agent):  # type: (Any) -> None
         queue = getattr(torch.cuda, "_queued_calls", None)
         if isinstance(queue, list):
             # As in the agent: without torch's lock, which a fork may copy while it is held.
-            queue.append((lambda: cuda_arrived("history" in options), []))
+            queue.append((cuda_arrived, []))
     except Exception as error:  # noqa: BLE001 - the program goes on without an agent
         complain(error)
 
 
-def cuda_arrived(history):  # type: (bool) -> None
+def cuda_arrived():  # type: () -> None
     """In any process that uses CUDA, forked and spawned ones too. An exception here would reach
     the program as DeferredCudaCallError."""
     try:
@@ -148,23 +128,8 @@ def cuda_arrived(history):  # type: (bool) -> None
         if agent is None or agent.pid != os.getpid():
             return
         note_process(agent.path, None)
-        if history:
-            start_history(agent)
     except Exception:  # noqa: BLE001 - as above
         return
-
-
-def start_history(agent):  # type: (Any) -> None
-    """Python stacks cost 2 us per allocation; a program that records by itself is let alone."""
-    torch = sys.modules["torch"]
-    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    release = tuple(int(n) for n in str(torch.__version__).split(".")[:2])
-    if release < (2, 1) or (enabled is not None and enabled()):
-        return
-    torch.cuda.memory._record_memory_history(
-        enabled="all", context="alloc", stacks="python", max_entries=HISTORY_ENTRIES
-    )
-    agent.history_ours = True
 
 
 def use_old_names(release):  # type: (Any) -> None
@@ -266,12 +231,10 @@ def note_process(socket, stacks):  # type: (Optional[str], Optional[Dict[str, An
 
 
 def watch():  # type: () -> None
-    finder = TorchWatch()
     if "torch" not in sys.modules:
-        finder.install()
+        TorchWatch().install()
     elif not is_launcher(command_line()):  # a .pth file of this interpreter imports torch
-        finder.agent = load_agent()
-        finder.arrived()
+        start(load_agent())
 
 
 def step_aside():  # type: () -> None

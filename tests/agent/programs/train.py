@@ -1,4 +1,4 @@
-"""Trains a small model on the CPU. usage: train.py FOLDER [idle|late|cuda|once STEPS]
+"""Trains a small model on the CPU. usage: train.py FOLDER [idle|late|looks|cuda|once STEPS]
 
 ``cuda``: the statistics come from the recording of an H200, see faked_cuda.py.
 """
@@ -7,10 +7,16 @@ import sys
 import time
 
 mode = sys.argv[2] if len(sys.argv) > 2 else "loop"
-if mode == "late":
+late = mode in ("late", "looks")
+if late:
     from cockpit.agent import attach
 
     attach(directory=sys.argv[1])
+if mode == "looks":
+    import importlib.util
+
+    assert importlib.util.find_spec("torch")
+    assert importlib.util.find_spec("torch")
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -54,7 +60,7 @@ if mode == "cuda":
     import faked_cuda
 
     faked_cuda.install(torch)
-if mode != "late":
+if not late:
     from cockpit.agent import attach
 
     attach(directory=sys.argv[1])
