@@ -65,10 +65,11 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def _plain_pickle(path: str) -> dict[str, Any]:
-    if os.stat(path).st_size > MAX_PICKLE_BYTES:
-        raise ValueError("The snapshot is too big to be read here.")
-    with open(path, "rb") as file:
-        raw = file.read()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size > MAX_PICKLE_BYTES:
+            raise ValueError("The snapshot is too big to be read here.")
+        raw = file.read(MAX_PICKLE_BYTES)
     try:
         taken = _PlainUnpickler(io.BytesIO(raw)).load()
     except (pickle.UnpicklingError, EOFError, IndexError, KeyError, TypeError) as error:

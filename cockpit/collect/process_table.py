@@ -1,4 +1,5 @@
-"""The process table: one row for each process that holds VRAM, with all its GPUs.
+"""The process table: one row for each process that holds VRAM, with all its GPUs, and for those
+that somebody else wants to see (a run with an agent that trains on the CPU).
 
 What cannot change is read once for a (pid, start ticks); a tick reads /proc/PID/stat alone
 (500 processes: 2 ms), and rows in which nothing changed are the same objects as before.
@@ -7,7 +8,7 @@ What cannot change is read once for a (pid, start ticks); a tick reads /proc/PID
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -67,22 +68,28 @@ class ProcessTable:
         fallback: bool = False,
         holders: Mapping[int, tuple[str, ...]] | None = None,
         complete: bool = False,
+        also: Iterable[int] = (),
     ) -> ProcessReading:
         """One tick; ``now`` is monotonic, in seconds.
 
         ``fallback``: there never was an NVML; the rows are then the ``holders`` of device files
         and the biggest processes of the host. ``complete``: wait until every owner is read.
+        ``also``: pids that get a row although NVML does not list them; they neither start nor end.
         """
         self._complete = complete
         if fallback:
-            chosen = self._selection.choose(now, holders or {})
+            chosen = [*self._selection.choose(now, holders or {}), *also]
             return ProcessReading(tuple(self._rows(dict.fromkeys(chosen, ()), now)))
         self._samples_lost = frozenset(gpu.index for gpu in gpus if gpu.state != "ok")
         grouped: dict[int, list[ProcessUse]] = {}
         for use in uses:
             grouped.setdefault(use.pid, []).append(use)
+        for pid in also:
+            grouped.setdefault(pid, [])
         rows = self._rows({pid: tuple(group) for pid, group in grouped.items()}, now)
-        return self._turnover.compare(rows)
+        found = self._turnover.compare([row for row in rows if grouped[row.pid]])
+        unlisted = tuple(_unlisted(row) for row in rows if not grouped[row.pid])
+        return replace(found, processes=found.processes + unlisted)
 
     def relatives(self, processes: Sequence[Process]) -> tuple[Relative, ...]:
         """Ancestors of the rows that hold no VRAM themselves: launchers, shells, tmux servers."""
@@ -225,6 +232,13 @@ class ProcessTable:
         if now - self._stats[0] >= FAMILY_EVERY_S:
             self._stats = (now, dict(procfs.all_stats(self._root)))
         return self._stats[1]
+
+
+def _unlisted(row: Process) -> Process:
+    """There is a driver: it just does not name this process."""
+    return msgspec.structs.replace(
+        row, gaps={**row.gaps, "vram_bytes": "not_listed", "kind": "not_listed"}
+    )
 
 
 def hidden_process(

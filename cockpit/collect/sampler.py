@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cockpit.collect.gpus import GpuSource
 from cockpit.collect.holders import Holders, HolderScan, device_minors, scan
@@ -57,16 +57,16 @@ class Sampler:
         """Add an event from any thread; it is in the next snapshot."""
         self._noted.append(event)
 
-    def sample(self, interval_s: float) -> Snapshot:
-        """One tick."""
+    def sample(self, interval_s: float, also: Collection[int] = ()) -> Snapshot:
+        """One tick; ``also``: pids that get a row although they hold no GPU memory."""
         readings = self._read_gpus(interval_s)
         no_gpu = readings.driver.error is not None
         uses = self._last.fill(readings)
-        table = self._read_processes(readings, uses)
+        table = self._read_processes(readings, uses, also)
         if self._complete:  # rates of CPU and disk are differences between two readings
             self._host.read()
             time.sleep(COMPLETE_PAUSE_S)
-            table = self._read_processes(readings, uses)
+            table = self._read_processes(readings, uses, also)
         self._last.remember(readings, table.processes)
         now = time.time()
         ledger = build_ledger(
@@ -103,7 +103,9 @@ class Sampler:
         """Who has device files open: a one-shot looks now, others in the background."""
         return scan(skip=(os.getpid(),)) if self._complete else self._holders.holders()
 
-    def _read_processes(self, readings: GpuReadings, uses: Sequence[ProcessUse]) -> ProcessReading:
+    def _read_processes(
+        self, readings: GpuReadings, uses: Sequence[ProcessUse], also: Collection[int]
+    ) -> ProcessReading:
         return self._table.read(
             uses,
             time.monotonic(),
@@ -111,6 +113,7 @@ class Sampler:
             fallback=readings.driver.error is not None and not self._last.had_driver,
             holders=self._holders.latest(),
             complete=self._complete,
+            also=also,
         )
 
     def _read_gpus(self, interval_s: float) -> GpuReadings:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from cockpit.attach import attach as attaching
-from cockpit.attach import stacks
+from cockpit.attach import run_oom, stacks
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket
 from cockpit.engine.runs import device_of
 from cockpit.errors import CockpitError, RefusedError, TargetGoneError
 from cockpit.model.memory import (
+    AllocationSite,
     AttachPlan,
     BigTensor,
     Census,
@@ -34,11 +38,16 @@ Say = Callable[[str], None]
 QUESTION_LIMIT_S = 10.0
 STEP_LIMIT_S = 15.0
 """The agent itself gives up after 10 s without a step."""
+SITES_PATIENCE_S = 3.0
+"""For a step, after which the segment map is shown without allocations by stack."""
 PROFILE_LIMIT_S = 120.0
 GONE = ("gone", "replaced", "ended")
 """Codes of a preflight that says: not that process, or not any more."""
 STATES = {"a": "active", "i": "inactive", "p": "pending"}
 """The agent's short names of block states."""
+SNAPSHOT_FILE = re.compile(r"snapshot-\d+-\d+-\d+\.pickle")
+GpuByIndex = Mapping[int, int]
+"""torch's index of a device → NVML's; one that is missing is the same."""
 
 
 def plan(pid: int, start_ticks: int | None) -> AttachPlan:
@@ -77,7 +86,7 @@ def attach(pid: int, start_ticks: int | None, say: Say) -> tuple[RunOutcome, Age
 
 
 def ask(
-    socket: AgentSocket | None, pid: int, question: Question, deep: bool
+    socket: AgentSocket | None, pid: int, question: Question, deep: bool, gpus: GpuByIndex
 ) -> Census | Segments | Stacks:
     """Raises CockpitError with the agent's or our own sentence."""
     if question == "stacks":
@@ -87,10 +96,16 @@ def ask(
     with Client.connect(pid, socket.path) as client:
         if question == "census":
             return _census(client.call("census", QUESTION_LIMIT_S, deep=deep), deep)
-        return _segments(client.call("snapshot", QUESTION_LIMIT_S, traces=False))
+        found = _segments(client.call("snapshot", QUESTION_LIMIT_S, traces=False), gpus)
+        if not client.call("hello").get("history"):
+            return found
+        try:
+            return msgspec.structs.replace(found, sites=_sites(client, socket, gpus))
+        except CockpitError as error:  # the map itself is worth showing
+            return msgspec.structs.replace(found, sentence=str(error))
 
 
-def do(socket: AgentSocket | None, request: RunRequest, say: Say) -> RunOutcome:
+def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByIndex) -> RunOutcome:
     """One operation at the next step of the run. Raises CockpitError with a sentence."""
     if request.op == "detach":
         outcome = attaching.detach(request.pid)
@@ -102,7 +117,7 @@ def do(socket: AgentSocket | None, request: RunRequest, say: Say) -> RunOutcome:
     with Client.connect(request.pid, socket.path) as client:
         data = client.call(*_call(request), limit_s=limit, **_arguments(request))
     try:
-        return _outcome(request, data)
+        return _outcome(request, data, gpus)
     except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
         raise AgentError(f"pid {request.pid} answered what cannot be read: {error}") from error
 
@@ -126,8 +141,8 @@ def _arguments(request: RunRequest) -> dict[str, Any]:
 # -- answers
 
 
-def _outcome(request: RunRequest, data: Mapping[str, Any]) -> RunOutcome:
-    before, after = _rows(data.get("before")), _rows(data.get("after"))
+def _outcome(request: RunRequest, data: Mapping[str, Any], gpus: GpuByIndex) -> RunOutcome:
+    before, after = _rows(data.get("before"), gpus), _rows(data.get("after"), gpus)
     return RunOutcome(
         ok=True,
         sentence=_sentence(request, data, before, after),
@@ -139,8 +154,12 @@ def _outcome(request: RunRequest, data: Mapping[str, Any]) -> RunOutcome:
     )
 
 
-def _rows(rows: Any) -> tuple[RunDevice, ...]:
-    return tuple(device_of(row, int(row.get("index", 0))) for row in rows or ())
+def _rows(rows: Any, gpus: GpuByIndex) -> tuple[RunDevice, ...]:
+    return tuple(device_of(row, _gpu(int(row.get("index", 0)), gpus)) for row in rows or ())
+
+
+def _gpu(index: int, gpus: GpuByIndex) -> int:
+    return gpus.get(index, index)
 
 
 def _sentence(
@@ -201,19 +220,19 @@ def _census(data: Mapping[str, Any], deep: bool) -> Census:
         raise CockpitError(f"The census cannot be read: {error}") from error
 
 
-def _segments(data: Mapping[str, Any]) -> Segments:
+def _segments(data: Mapping[str, Any], gpus: GpuByIndex) -> Segments:
     try:
-        rows = tuple(_segment(row) for row in data.get("segments") or ())
+        rows = tuple(_segment(row, gpus) for row in data.get("segments") or ())
     except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
         raise CockpitError(f"The segment map cannot be read: {error}") from error
     return Segments(segments=rows, left_out=int(data.get("segments_left_out") or 0))
 
 
-def _segment(row: Mapping[str, Any]) -> SegmentRow:
+def _segment(row: Mapping[str, Any], gpus: GpuByIndex) -> SegmentRow:
     private = bool(row.get("private"))
     return msgspec.convert(
         {
-            "device": row["device"],
+            "device": _gpu(row["device"], gpus),
             "address": row["address"],
             "bytes": row["bytes"],
             "allocated_bytes": row["allocated_bytes"],
@@ -224,6 +243,35 @@ def _segment(row: Mapping[str, Any]) -> SegmentRow:
             "runs": [(STATES.get(state, "pending"), size) for state, size in row["runs"]],
         },
         SegmentRow,
+    )
+
+
+def _sites(client: Client, socket: AgentSocket, gpus: GpuByIndex) -> tuple[AllocationSite, ...]:
+    """torch tells stacks in a snapshot with traces only, which the agent writes into its folder.
+
+    Raises CockpitError. The name is the agent's: only such a file beside its socket is read, and
+    removed, for nobody else asked for it.
+    """
+    told = client.call("snapshot", STEP_LIMIT_S, traces=True, timeout_s=SITES_PATIENCE_S)
+    name = os.path.basename(str(told.get("path")))
+    if not SNAPSHOT_FILE.fullmatch(name):
+        raise AgentError(f"pid {client.pid} names no snapshot.", "bad_reply")
+    path = os.path.join(os.path.dirname(socket.path), name)
+    try:
+        found = run_oom.allocations_by_stack(path)
+    except (OSError, ValueError) as error:
+        raise CockpitError(f"The snapshot of pid {client.pid} cannot be read: {error}") from error
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+    return tuple(
+        AllocationSite(
+            device=_gpu(int(row["device"] or 0), gpus),
+            bytes=row["bytes"],
+            count=row["count"],
+            frames=tuple(f"{file}:{line} {function}" for file, line, function in row["frames"]),
+        )
+        for row in found
     )
 
 

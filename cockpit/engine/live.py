@@ -48,7 +48,7 @@ class LiveMachine:
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
         self._readonly = options.readonly
-        self._runs = Runs()
+        self._runs = Runs(self._sampler.note)
 
     @cached_property
     def _kills(self) -> Kills:
@@ -66,7 +66,7 @@ class LiveMachine:
 
     def snapshot(self, interval_s: float) -> Snapshot:
         """One tick of the sampler."""
-        snapshot = self._sampler.sample(interval_s)
+        snapshot = self._sampler.sample(interval_s, self._runs.pids())
         self._processes = snapshot.processes
         runs = self._runs.read(snapshot.processes, snapshot.gpus)
         return replace(snapshot, runs=runs) if runs else snapshot
@@ -123,14 +123,16 @@ class LiveMachine:
         """Raises CockpitError with a sentence."""
         from cockpit.engine import in_run
 
-        return in_run.ask(self._runs.socket(pid), pid, question, deep)
+        gpus = self._runs.gpu_by_index(pid)
+        return in_run.ask(self._runs.socket(pid), pid, question, deep, gpus)
 
     def do_in_run(self, request: RunRequest, say: Say) -> RunOutcome:
         """After the confirmation. Raises CockpitError with a sentence."""
         from cockpit.engine import in_run
 
         self._refuse_readonly()
-        outcome = in_run.do(self._runs.socket(request.pid), request, say)
+        gpus = self._runs.gpu_by_index(request.pid)
+        outcome = in_run.do(self._runs.socket(request.pid), request, say, gpus)
         if request.op == "detach":
             self._runs.forget(request.pid)
         self._note(outcome.sentence, outcome.ok)

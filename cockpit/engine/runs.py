@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,14 @@ from msgspec.structs import replace
 
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
+from cockpit.attach.run_record import start_ticks
+from cockpit.engine.run_files import RunFiles
+from cockpit.model.event import Event
 from cockpit.model.gpu import Gpu
 from cockpit.model.process import Process
 from cockpit.model.run import Run, RunDevice
+from cockpit.model.text import size
+from cockpit.model.time import iso
 
 STREAM_HZ = 1.0
 LOOK_EVERY_S = 3.0
@@ -28,6 +33,9 @@ SILENT_AFTER_S = 2.5
 """Without a sample for so long a run is shown as not answering."""
 ENDED_KEPT_S = 600.0
 """An ended run stays in the list for so long: its last numbers are what one looks for."""
+OOM_IS_NEW_S = 10.0
+"""The agent keeps the details of the first few only: an older record is of another OOM."""
+Note = Callable[[Event], None]
 
 
 @dataclass
@@ -42,12 +50,16 @@ class _Attached:
     left_at: float | None = None
     """Monotonic: when the agent's end was seen."""
     client: Client | None = None
+    start_ticks: int | None = None
+    files: RunFiles = field(default_factory=RunFiles)
 
 
 class Runs:
-    """All attached runs of this machine."""
+    """All attached runs of this machine. ``note`` takes events, from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note = lambda _: None) -> None:
+        self._note = note
+        self._gpus: Sequence[Gpu] = ()
         self._attached: dict[int, _Attached] = {}
         self._candidates: tuple[int, ...] = ()
         self._look = threading.Event()
@@ -59,6 +71,7 @@ class Runs:
 
     def read(self, processes: Sequence[Process], gpus: Sequence[Gpu]) -> tuple[Run, ...]:
         """One tick: what the agents said last, joined with what the driver sees."""
+        self._gpus = gpus
         self._candidates = tuple(one.pid for one in processes if one.visible)
         self._look.set()
         with self._lock:
@@ -83,6 +96,18 @@ class Runs:
             one = self._attached.get(pid)
         return None if one is None or one.left_at is not None else one.socket
 
+    def pids(self) -> tuple[int, ...]:
+        """Living processes with an agent: also those that hold no GPU memory."""
+        with self._lock:
+            return tuple(pid for pid, one in self._attached.items() if one.left_at is None)
+
+    def gpu_by_index(self, pid: int) -> dict[int, int]:
+        """torch's index of a device → NVML's, for the devices that the process uses."""
+        with self._lock:
+            one = self._attached.get(pid)
+        rows = _rows(one.stats) if one is not None else []
+        return {int(row.get("index", 0)): _gpu_index(row, self._gpus) for row in rows}
+
     # -- in the background
 
     def _keep_looking(self) -> None:
@@ -92,6 +117,7 @@ class Runs:
             # Also runs that hold no VRAM: training on the CPU by mistake looks like that.
             for socket in find_all({*self._candidates, *pids_with_sockets()}):
                 self._listen_to(socket)
+            self._read_exits()
             self._drop_old()
             time.sleep(LOOK_EVERY_S)
 
@@ -100,7 +126,9 @@ class Runs:
             one = self._attached.get(socket.pid)
             if one is not None and one.left_at is None:
                 return
-            one = self._attached[socket.pid] = _Attached(socket)
+            ticks = start_ticks(socket.pid)
+            files = RunFiles.of_process(socket.pid)
+            one = self._attached[socket.pid] = _Attached(socket, start_ticks=ticks, files=files)
         threading.Thread(
             target=self._listen, args=(one,), name=f"run-{socket.pid}", daemon=True
         ).start()
@@ -113,11 +141,42 @@ class Runs:
                     one.client = client
                     one.hello = client.call("hello")
                     for stats in client.stream(STREAM_HZ):
-                        one.stats, one.heard_at = stats, time.monotonic()
+                        before, one.stats = one.stats, stats
+                        one.heard_at = time.monotonic()
+                        for row in _new_ooms(before, stats):
+                            self._tell_oom(one, row, _oom_record(client))
             except AgentError:
                 if not os.path.exists(one.socket.path):
                     one.left_at = time.monotonic()
+                    self._tell_last_ooms(one)
                 time.sleep(1 / STREAM_HZ)
+
+    def _tell_oom(self, one: _Attached, row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+        gpu, pid = _gpu_index(row, self._gpus), one.socket.pid
+        sentence = f"OOM in pid {pid} on GPU {gpu}"
+        if record.get("device") == row.get("index") and _is_oom_record(record):
+            one.files.ooms_told.add(float(record["at"]))
+            asked, free = size(record["asked_bytes"]), size(record["device_free_bytes"])
+            sentence += f": asked {asked}, {free} free"
+        self._note(
+            Event(at=iso(time.time()), gpu=gpu, kind="oom", sentence=sentence, severity="error")
+        )
+
+    def _tell_last_ooms(self, one: _Attached) -> None:
+        """An OOM that ends the program comes between two samples: its record is on disk."""
+        rows = {row.get("index"): row for row in _rows(one.stats)}
+        for record in one.files.ooms(one.socket.inner_pid, one.start_ticks):
+            index = record.get("device")
+            if _is_oom_record(record) and float(record["at"]) not in one.files.ooms_told:
+                self._tell_oom(one, rows.get(index, {"index": index}), record)
+
+    def _read_exits(self) -> None:
+        """Of those that do not answer: the end of a command is written once."""
+        with self._lock:
+            known = list(self._attached.values())
+        for one in known:
+            if one.left_at is not None or time.monotonic() - one.heard_at > SILENT_AFTER_S:
+                one.files.read_exit()
 
     def _drop_old(self) -> None:
         now = time.monotonic()
@@ -127,10 +186,12 @@ class Runs:
                     del self._attached[pid]
 
 
-def _run(pid: int, one: _Attached, process: Process | None, gpus: Iterable[Gpu]) -> Run:
+def _run(pid: int, one: _Attached, process: Process | None, gpus: Sequence[Gpu]) -> Run:
     hello, stats = one.hello, one.stats
     facts = {
-        "name": process.name if process is not None else None,
+        "start_ticks": one.start_ticks,
+        "exit_status": one.files.exit_status,
+        "name": one.files.name or (process.name if process is not None else None),
         "attached_by": hello.get("attached_by"),
         "torch_version": hello.get("torch_version"),
         "python_version": hello.get("python_version"),
@@ -141,7 +202,7 @@ def _run(pid: int, one: _Attached, process: Process | None, gpus: Iterable[Gpu])
     }
     try:
         run = msgspec.convert({"pid": pid, **facts}, Run)
-        devices = _devices(stats, process, list(gpus))
+        devices = _devices(stats, process, gpus)
     except msgspec.ValidationError:
         return Run(pid=pid, state="no_answer", gaps={"devices": "bad_reply"})
     state = _state(one, process)
@@ -154,18 +215,45 @@ def _state(one: _Attached, process: Process | None) -> Any:
         return "ended"
     if process is not None and process.state in ("T", "t"):
         return "stopped"
-    return "running" if time.monotonic() - one.heard_at < SILENT_AFTER_S else "no_answer"
+    if time.monotonic() - one.heard_at < SILENT_AFTER_S:
+        return "running"
+    return "no_answer" if one.files.exit_status is None else "ended"
 
 
 def _devices(
     stats: Mapping[str, Any], process: Process | None, gpus: Sequence[Gpu]
 ) -> tuple[RunDevice, ...]:
     """The agent's rows with NVML's numbers of the GPUs. Raises ValidationError."""
-    return tuple(
-        device_of(row, _gpu_index(row, gpus), process)
-        for row in stats.get("devices") or ()
-        if isinstance(row, dict)
-    )
+    return tuple(device_of(row, _gpu_index(row, gpus), process) for row in _rows(stats))
+
+
+def _rows(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = stats.get("devices")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _new_ooms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Device rows whose counter of OOMs grew between two samples."""
+    if not before:
+        return []
+    were = {row.get("index"): row.get("ooms") or 0 for row in _rows(before)}
+    return [row for row in _rows(after) if (row.get("ooms") or 0) > were.get(row.get("index"), 0)]
+
+
+def _oom_record(client: Client) -> Mapping[str, Any]:
+    """The details of an OOM of this moment; empty where no observer is installed."""
+    try:
+        record = client.call("oom_record").get("record")
+    except AgentError:
+        return {}
+    if not isinstance(record, dict) or not _is_oom_record(record):
+        return {}
+    return record if abs(time.time() - record["at"]) < OOM_IS_NEW_S else {}
+
+
+def _is_oom_record(record: Mapping[str, Any]) -> bool:
+    names = ("at", "device", "asked_bytes", "device_free_bytes")
+    return all(isinstance(record.get(name), int | float) for name in names)
 
 
 def device_of(row: Mapping[str, Any], gpu: int, process: Process | None = None) -> RunDevice:

@@ -84,6 +84,8 @@ class Segments(Struct, frozen=True, kw_only=True):
     sites: tuple[AllocationSite, ...] = ()
     left_out: int = 0
     """Segments beyond what an answer holds."""
+    sentence: str | None = None
+    """Why there are no sites although history is recorded, such as "No optimizer step …"."""
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):

@@ -29,9 +29,13 @@ class Run(Struct, frozen=True, kw_only=True):
     """A PyTorch process that the cockpit can ask."""
 
     pid: int
+    start_ticks: int | None = None
+    """With the pid the identity of the process (field 22 of /proc/PID/stat)."""
     name: str | None = None
+    """As ``cockpit run --name`` has it, else the process's; data from outside: clean it."""
     state: Literal["running", "no_answer", "stopped", "ended"] = "running"
     exit_status: int | None = None
+    """Of the command that ``cockpit run`` started, when that has ended; 128 + n for a signal."""
     attached_by: Literal["launch", "import", "ptrace", "remote_exec"] | None = None
     torch_version: str | None = None
     python_version: str | None = None

@@ -154,6 +154,23 @@ def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
     assert [row.start_ticks for row in reading.ended] == [100]
 
 
+def test_a_run_without_gpu_memory_is_a_row_that_neither_starts_nor_ends(
+    processes: Processes,
+) -> None:
+    trains, idles = processes.sleeper(), processes.sleeper()
+    table = ProcessTable()
+    table.read([use(trains)], 0.0)
+    reading = table.read([use(trains)], 1.0, also=[idles, trains, 2**22 + 1])
+    assert [row.pid for row in reading.processes] == [trains, idles]
+    row = reading.processes[1]
+    assert (row.devices, row.vram_bytes, row.name) == ((), None, "sleep")
+    assert row.gaps["vram_bytes"] == "not_listed"
+    assert (reading.started, reading.ended) == ((), ())
+    reading = table.read([use(trains), use(idles)], 2.0, also=[idles])
+    assert [row.pid for row in reading.started] == [idles]  # it began to use a GPU
+    assert "vram_bytes" not in reading.processes[1].gaps
+
+
 def test_starts_and_ends_are_told_once(processes: Processes) -> None:
     first, second = processes.sleeper(), processes.sleeper()
     table = ProcessTable()

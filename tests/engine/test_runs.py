@@ -1,0 +1,141 @@
+"""Attached runs as rows: what the agent says over FAKED statistics, what their record on disk adds.
+
+The programs are real ones with the agent and torch; their CUDA numbers come from a recording.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cockpit import procfs
+from cockpit.attach import run_record
+from cockpit.attach.discover import AgentSocket
+from cockpit.attach.run_record import Meta, Recorder
+from cockpit.engine import in_run
+from cockpit.engine.runs import Runs
+from cockpit.model.event import Event
+from cockpit.model.gpu import Gpu
+from cockpit.model.memory import Segments
+from cockpit.model.run import Run
+from tests.agent.talk import Program, running, wait_for
+
+GPUS = (Gpu(index=0, uuid="GPU-other"), Gpu(index=3, uuid="GPU-0aa00000"))
+MIB = 1 << 20
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return Recorder(run_record.create(str(tmp_path / "cockpit")))
+
+
+@pytest.fixture
+def program(torch_python: str, folder: str, recorder: Recorder) -> Iterator[Program]:
+    recorder.begin(
+        Meta(
+            id="one",
+            name="llama-8b",
+            command=("python", "ooms.py"),
+            cwd=None,
+            environment={},
+            set_for_run={},
+            started_at=run_record.now(),
+            pid=os.getpid(),
+            start_ticks=run_record.start_ticks(os.getpid()),
+            python=None,
+            host=socket.gethostname(),
+            boot_id=run_record.boot_id(),
+        )
+    )
+    env = {"COCKPIT_RUN_DIR": recorder.directory}
+    with running(torch_python, "ooms.py", folder, env=env) as started:
+        yield started.wait_socket()
+
+
+def row(runs: Runs) -> Run:
+    (found,) = runs.read((), GPUS)
+    return found
+
+
+def test_a_launched_run_has_its_name_its_ooms_and_its_end(
+    program: Program, recorder: Recorder
+) -> None:
+    events: list[Event] = []
+    runs = Runs(events.append)
+    runs.note(AgentSocket(program.pid, program.pid, program.path))
+    wait_for(lambda: row(runs).state == "running")
+    run, stat = row(runs), procfs.stat("/proc", program.pid)
+    assert (run.name, run.attached_by, run.exit_status) == ("llama-8b", "launch", None)
+    assert isinstance(stat, procfs.Stat)
+    assert run.start_ticks == stat.start_ticks
+    assert [device.gpu for device in run.devices] == [3]  # torch says 0
+    assert (runs.gpu_by_index(program.pid), runs.pids()) == ({0: 3}, (program.pid,))
+
+    Path(program.folder, "oom").touch()
+    wait_for(lambda: len(events) == 1)
+    assert events[0].sentence == (f"OOM in pid {program.pid} on GPU 3: asked 2.0 GiB, 1.0 GiB free")
+    assert (events[0].kind, events[0].gpu, events[0].severity) == ("oom", 3, "error")
+
+    Path(program.folder, "die").touch()  # an OOM between two samples, and the end
+    wait_for(lambda: row(runs).state == "ended")
+    wait_for(lambda: len(events) == 2)
+    assert "asked 3.0 GiB" in events[1].sentence
+    assert runs.pids() == ()
+    runs._read_exits()
+    assert row(runs).exit_status is None  # the command has not ended
+    recorder.end(1, None)
+    runs._read_exits()
+    assert (row(runs).state, row(runs).exit_status) == ("ended", 1)
+
+
+def test_a_folder_that_is_not_private_is_not_looked_into(
+    program: Program, recorder: Recorder
+) -> None:
+    os.chmod(recorder.directory, 0o755)
+    runs = Runs()
+    runs.note(AgentSocket(program.pid, program.pid, program.path))
+    wait_for(lambda: row(runs).state == "running")
+    assert row(runs).name is None
+
+
+def test_allocations_by_stack_come_with_the_segments_while_history_is_on(
+    torch_python: str, folder: str
+) -> None:
+    with running(torch_python, "train.py", folder, "cuda") as trainer:
+        trainer.wait_socket().wait_steps()
+        agent = AgentSocket(trainer.pid, trainer.pid, trainer.path)
+        without = in_run.ask(agent, trainer.pid, "segments", False, {0: 3})
+        with trainer.talk() as talk:
+            talk.data("history", action="start")
+        found = in_run.ask(agent, trainer.pid, "segments", False, {0: 3})
+        left = [name for name in os.listdir(folder) if name.endswith(".pickle")]
+    assert isinstance(without, Segments)
+    assert isinstance(found, Segments)
+    assert without.sites == ()
+    assert {segment.device for segment in found.segments} == {3}
+    (site,) = found.sites
+    assert (site.device, site.bytes, site.count, found.sentence) == (3, 12 * MIB, 3, None)
+    assert left == []
+
+
+def test_without_a_step_the_map_is_shown_and_says_why_it_is_alone(
+    torch_python: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_run, "SITES_PATIENCE_S", 0.3)
+    env = {"COCKPIT_TEST_CAPTURING": f"{folder}/capturing"}
+    with running(torch_python, "train.py", folder, "cuda", env=env) as trainer:
+        trainer.wait_socket().wait_steps()
+        with trainer.talk() as talk:
+            talk.data("history", action="start")
+        Path(folder, "capturing").touch()  # from now on nothing may be done at a step
+        agent = AgentSocket(trainer.pid, trainer.pid, trainer.path)
+        found = in_run.ask(agent, trainer.pid, "segments", False, {})
+    assert isinstance(found, Segments)
+    assert len(found.segments) == 301
+    assert found.sites == ()
+    assert found.sentence
