@@ -64,6 +64,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         if command == "detach":
             return attach.detach(settings, arguments.pid)
         return attach.attach(settings, arguments.pid, yes=arguments.yes)
+    if command == "diagnose":
+        from cockpit.commands import diagnose
+
+        return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
     if command == "run":
         from cockpit.commands import run
 
@@ -188,6 +192,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     attach.add_argument("--yes", action="store_true", help="answer yes to the question")
     detach = commands.add_parser("detach", help="leave it, without a trace")
     detach.add_argument("pid", type=int)
+
+    diagnose = commands.add_parser("diagnose", help="why a run failed, from what it printed")
+    diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
+    diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
+    diagnose.add_argument("--json", action="store_true")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")

@@ -1,1 +1,7 @@
-"""Pure: log text, or snapshots over time, to findings (a later issue)."""
+"""Pure: log text, or snapshots over time, to findings. For logs ``diagnose(stream)``."""
+
+from __future__ import annotations
+
+from cockpit.diagnose.answer import diagnose
+
+__all__ = ["diagnose"]

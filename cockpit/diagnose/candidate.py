@@ -1,0 +1,111 @@
+"""What the family modules have in common: signs (rows of a table) and the candidates they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from cockpit.diagnose.log_reader import Log
+
+HARDWARE, ASSERT, SPECIFIC, EXCEPTION, ECHO, STATE, NOTICE = 90, 80, 70, 60, 40, 30, 10
+"""Weights, the strongest evidence first: the kernel log's word, an assert's text, a message with
+one meaning, an exception that has several, what follows from another rank's end, a state of the
+machine, a harmless line. Among equals the first in the log wins."""
+
+INTEGERS = frozenset({"pid", "gpu", "rank", "code", "seq", "culprit_rank"})
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cause that the log allows."""
+
+    cause: str
+    weight: int
+    at: int
+    """Index of the line that says so."""
+    confidence: float
+    facts: Facts = field(default_factory=dict)
+    also: tuple[tuple[str, str], ...] = ()
+    not_: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
+    """Indices of more lines that it rests on."""
+    why: str = ""
+    """What this log's numbers say, before the cause's general explanation."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A row: text that names a cause. Named groups of the patterns become facts."""
+
+    cause: str
+    pattern: str
+    weight: int = SPECIFIC
+    confidence: float = 0.9
+    needs: tuple[str, ...] = ()
+    """All of these are somewhere in the log."""
+    unless: tuple[str, ...] = ()
+    """None of these is."""
+    more: tuple[str, ...] = ()
+    """Their named groups are facts where they match."""
+    facts: Callable[[Log], Facts] | None = None
+    also: tuple[tuple[str, str], ...] = ()
+    not_: tuple[str, ...] = ()
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Signs ignore case; a blank stands for white space, ``" ?"`` for white space or none."""
+    return re.compile(pattern.replace(" ?", r"\s*").replace(" ", r"\s+"), re.IGNORECASE)
+
+
+def search(log: Log, pattern: str) -> re.Match[str] | None:
+    """The first place in the log."""
+    return compiled(pattern).search(log.text)
+
+
+def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
+    """One a row that matches."""
+    for sign in signs:
+        match = search(log, sign.pattern)
+        if match is None:
+            continue
+        if any(search(log, text) for text in sign.unless):
+            continue
+        needed = [search(log, text) for text in sign.needs]
+        if not all(needed):
+            continue
+        extra = [found for text in sign.more if (found := search(log, text))]
+        facts: Facts = {}
+        for found in (match, *(one for one in needed if one), *extra):
+            facts.update(groups(found))
+        if sign.facts is not None:
+            facts.update(sign.facts(log))
+        index = log.index_at(match.start())
+        line = log.lines[index]
+        if line.rank is not None:
+            facts.setdefault("rank", line.rank)
+        places = [log.index_at(one.start()) for one in (*needed, *extra) if one]
+        yield Candidate(
+            sign.cause,
+            sign.weight,
+            index,
+            sign.confidence,
+            facts,
+            sign.also,
+            sign.not_,
+            tuple(places),
+        )
+
+
+def groups(match: re.Match[str]) -> Facts:
+    """Named groups, numbers as numbers."""
+    return {
+        name: int(text) if name in INTEGERS and text.isdigit() else text
+        for name, text in match.groupdict().items()
+        if text is not None
+    }

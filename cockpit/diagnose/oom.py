@@ -1,0 +1,412 @@
+"""Out of memory: which of its causes, from the message's numbers and the log around it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from cockpit.diagnose import oom_message
+from cockpit.diagnose.candidate import (
+    ECHO,
+    EXCEPTION,
+    HARDWARE,
+    NOTICE,
+    SPECIFIC,
+    Candidate,
+    Facts,
+    Sign,
+    candidates,
+    search,
+)
+from cockpit.diagnose.log_reader import Log
+from cockpit.diagnose.oom_message import MIB, OomMessage
+from cockpit.diagnose.sizes import SIZE, parse
+from cockpit.model.text import size as size_text
+
+ABSURD_BYTES = 100 << 40
+"""More than any GPU has: the number is corrupt (rules: 100 TiB)."""
+CONTEXT_BYTES = 900 * MIB
+"""A CUDA context and libraries, where the message does not say what the process has in all."""
+COLLECTIVE_ECHO = (
+    r"Watchdog caught collective|DistBackendError|ncclRemoteError|Connection closed by (?:remote )?"
+    r"peer|Connection reset by peer|ncclInternalError|Some NCCL operations have failed"
+)
+_DTYPES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int32": 4, "int64": 8, "uint8": 1}
+_MEMORY_COLUMN = re.compile(
+    r"\b(?:gpu[_ ]?mem\w*|mem(?:ory)?(?:_\w+)?|vram|alloc\w*|reserved)\b\W{0,4}"
+    r"(\d{1,6}(?:\.\d{1,4})?)\s*(GiB|GB|G|MiB|MB|M)\b",
+    re.IGNORECASE,
+)
+_DMESG_KILL = r"Killed process (?P<pid>\d{1,9}) \((?P<victim>[^)\n]{1,60})\)"
+
+
+def _tensor_bytes(log: Log) -> Facts:
+    found = search(
+        log, r"OOM when allocating tensor with shape\s?\[([\d,\s]{1,200})\] and type (\w+)"
+    )
+    if found is None:
+        return {}
+    tried = _DTYPES.get(found[2].lower(), 4)
+    for part in found[1].split(","):
+        tried *= int(part) if part.strip().isdigit() else 1
+    return {"tried_bytes": tried, "shape": found[1].replace(" ", ""), "backend": "tensorflow"}
+
+
+def _xla_bytes(log: Log) -> Facts:
+    found = search(log, r"RESOURCE_EXHAUSTED.{0,200}?allocat\w* (\d{1,18}) bytes")
+    if found:
+        return {"tried_bytes": int(found[1]), "backend": "jax"}
+    found = search(log, rf"RESOURCE_EXHAUSTED.{{0,200}}?allocat\w* ({SIZE})")
+    size = parse(found[1]) if found else None
+    return {"backend": "jax"} | ({"tried_bytes": size} if size is not None else {})
+
+
+def _vllm_sizes(log: Log) -> Facts:
+    found = search(
+        log,
+        r"Free memory on device \S{0,20} ?\((?P<free>[\d.]{1,12})/(?P<total>[\d.]{1,12}) "
+        r"GiB\).{0,200}?"
+        r"utilization \([\d.]{1,9}, (?P<wanted>[\d.]{1,12}) GiB\)",
+    )
+    if found is None:
+        return {}
+    sizes = {f"{name}_bytes": parse(f"{text} GiB") for name, text in found.groupdict().items()}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _budget_sizes(log: Log) -> Facts:
+    found = search(log, rf"Available KV cache memory: (-?)({SIZE})")
+    size = parse(found[2]) if found else None
+    return {} if found is None or size is None else {"cache_bytes": -size if found[1] else size}
+
+
+SIGNS: tuple[Sign, ...] = (
+    Sign("host_oom", _DMESG_KILL, HARDWARE, 0.97),
+    Sign("host_oom", r"oom-kill:constraint=.{0,400}?pid=(?P<pid>\d{1,9})", HARDWARE, 0.95),
+    Sign("host_oom", r"Detected \d+ oom[-_]kill event|OOMKilled|oom_kill [1-9]", HARDWARE, 0.95),
+    Sign(
+        "host_oom",
+        r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d+)\)? is killed by signal: Killed",
+        65,
+    ),
+    Sign("host_oom", r"node running low on memory|Task was killed due to.{0,40}memory", SPECIFIC),
+    Sign("host_oom", r"DefaultCPUAllocator: (?:can't|not enough) (?:allocate )?memory", EXCEPTION),
+    Sign(
+        "host_oom",
+        r"\b_?(?:Array)?MemoryError\b|Errno 12\] Cannot allocate memory",
+        EXCEPTION,
+        0.85,
+    ),
+    Sign(
+        "host_oom",
+        r"exitcode ?: -9\b|exit(?:ed with)?(?: status| code)?:? 137\b|Signal 9 \(SIGKILL\)",
+        ECHO + 5,
+        0.6,
+        unless=(r"\bkill -(?:9|KILL)\b", r"out of memory\. Tried to allocate"),
+        more=(
+            r"exitcode ?: -9\b.{0,40}?pid: (?P<pid>\d{1,9})",
+            r"SIGKILL\) received by PID (?P<pid>\d+)",
+        ),
+    ),
+    Sign(
+        "host_oom",
+        r"(?:^|\n)(?:\S{0,80}: line \d+: \d+ )?Killed\b(?! process)",
+        ECHO,
+        0.6,
+        unless=(r"\bkill -(?:9|KILL)\b", r"out of memory\. Tried to allocate"),
+    ),
+    Sign(
+        "kernel_shared_memory",
+        r"out of resource: shared memory, Required: (?P<required>\d+), Hardware limit: "
+        r"(?P<limit>\d+)",
+        SPECIFIC,
+        0.97,
+        not_=("It is not GPU memory: the size counts the chip's own memory of one thread block.",),
+    ),
+    Sign(
+        "kernel_shared_memory",
+        r"out of resources?: shared memory|uses too much shared data",
+        SPECIFIC,
+    ),
+    Sign(
+        "oom_pool_budget",
+        r"No available memory for the cache blocks",
+        SPECIFIC,
+        0.95,
+        facts=_budget_sizes,
+    ),
+    Sign(
+        "oom_pool_budget",
+        r"KV cache (?:memory )?is needed, which is larger than the available KV cache"
+        r"|larger than the maximum number of tokens that can be stored in (?:the )?KV cache"
+        r"|Please try to increase (?:`)?--mem-fraction-static",
+        SPECIFIC,
+        0.93,
+        facts=_budget_sizes,
+    ),
+    Sign(
+        "oom_other_process",
+        r"on startup is less than desired GPU memory utilization",
+        SPECIFIC,
+        0.92,
+        facts=_vllm_sizes,
+    ),
+    Sign(
+        "oom_peak",
+        r"OOM when allocating tensor with shape",
+        EXCEPTION,
+        0.85,
+        facts=_tensor_bytes,
+        not_=("Used memory near 100 % proves nothing here: TensorFlow takes it all at the start.",),
+    ),
+    Sign(
+        "oom_pool_budget",
+        r"RESOURCE_EXHAUSTED: .{0,80}?(?:Out of memory|Failed to allocate)",
+        EXCEPTION,
+        0.75,
+        facts=_xla_bytes,
+        unless=(r"OOM when allocating tensor",),
+        also=(("oom_peak", "the request may exceed the whole card"),),
+    ),
+    Sign(
+        "oom_other_process",
+        r"CUDA(?: runtime)? error(?: \(2\))?: out of memory|cudaErrorMemoryAllocation"
+        r"|CUDA_ERROR_OUT_OF_MEMORY",
+        EXCEPTION,
+        0.55,
+        unless=(r"out of memory\.? Tried to allocate", r"RESOURCE_EXHAUSTED"),
+        also=(("oom_peak", "the text has no numbers: this process may fill the card itself"),),
+    ),
+    Sign(
+        "oom_disguised",
+        r"(?P<status>CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_(?:NOT_INITIALIZED"
+        r"|ALLOC_FAILED)|CUSOLVER_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
+        r"|cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_(?:DEVICE|HOST)_ALLOCATION_FAILED)",
+        EXCEPTION - 2,
+        0.75,
+        unless=(r"Assertion `[^`\n]{1,200}` failed|device-side assert",),
+        also=(("foreign_libcublas", "another CUDA's library in LD_LIBRARY_PATH looks the same"),),
+    ),
+)
+
+
+def find(log: Log) -> Iterator[Candidate]:
+    """Candidates of this family."""
+    messages = oom_message.find(log)
+    yield from candidates(log, SIGNS)
+    if messages:
+        yield _judge(log, messages)
+
+
+def _judge(log: Log, messages: list[OomMessage]) -> Candidate:
+    fatal = [one for one in messages if not log.went_on_after(one.at)]
+    if not fatal:
+        return _recovered(log, messages)
+    first = fatal[0]
+    ranks = sorted({one.rank for one in fatal if one.rank is not None})
+    cause, confidence, why, also = _cause(log, first, fatal)
+    facts = _facts(log, first, cause)
+    if ranks:
+        facts["ranks"] = ranks
+    echo = search(log, COLLECTIVE_ECHO)
+    if echo and cause in ("oom_peak", "oom_growth") and _echo_of_other(log, echo, first):
+        also = ((cause, why), *also)
+        cause, confidence = "oom_on_rank", 0.85
+    return Candidate(
+        cause,
+        EXCEPTION,
+        first.at,
+        confidence,
+        facts,
+        also,
+        _not(first, cause),
+        tuple(one.at for one in fatal[1:4]),
+        why,
+    )
+
+
+def _echo_of_other(log: Log, echo: re.Match[str], first: OomMessage) -> bool:
+    line = log.line_at(echo.start())
+    return line.rank is None or line.rank != first.rank
+
+
+def _recovered(log: Log, messages: list[OomMessage]) -> Candidate:
+    first = messages[0]
+    facts = first.facts()
+    later = _last_exception(log, first.at)
+    why = "Steps follow after the out-of-memory message, so it was handled."
+    if later is not None:
+        line = log.lines[later]
+        facts |= {"fatal": line.text.strip()[:200], "fatal_line": line.number}
+        if "Too many open files" in line.text:
+            facts["too_many_files"] = True
+        why += f" What ended the run comes later (line {line.number}): {line.text.strip()[:160]}"
+    lines = (later,) if later is not None else ()
+    return Candidate("recovered", NOTICE + 5, first.at, 0.85, facts, lines=lines, why=why)
+
+
+def _last_exception(log: Log, after: int) -> int | None:
+    for index in range(len(log.lines) - 1, after, -1):
+        text = log.lines[index].text
+        if re.match(r"\s*(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Interrupt)\b", text):
+            return index
+    return None
+
+
+def _cause(
+    log: Log, message: OomMessage, fatal: list[OomMessage]
+) -> tuple[str, float, str, tuple[tuple[str, str], ...]]:
+    tried, total, free = message.tried, message.get("total"), message.get("free")
+    stranded, allocated = message.reserved_unalloc, message.get("allocated")
+    if tried is None or tried > ABSURD_BYTES:
+        return "not_oom_corrupt_size", 0.95, "The size asked for is more than any GPU has.", ()
+    if "allowed" in message.sizes:
+        return (
+            "oom_fraction_cap",
+            0.95,
+            f"The message says {size_text(message.get('allowed'))} allowed, with "
+            f"{size_text(free)} free on the card.",
+            (),
+        )
+    if total and allocated > total * 1.02:
+        return (
+            "oom_host_paging",
+            0.85,
+            f"{size_text(allocated)} are allocated on a card of {size_text(total)}.",
+            (),
+        )
+    foreign = _foreign(message)
+    if (
+        foreign
+        and tried <= free + foreign
+        and not (stranded + free >= tried and foreign < stranded)
+    ):
+        if _ranks_share(log, message, fatal):
+            return (
+                "oom_ranks_on_one_gpu",
+                0.8,
+                f"{len(message.others)} more processes of about equal size are on this GPU.",
+                (("oom_other_process", "they may belong to another job"),),
+            )
+        return (
+            "oom_other_process",
+            0.9 if foreign > total / 4 else 0.65,
+            f"{size_text(foreign)} of {size_text(total)} belong to other processes; this one has "
+            f"{size_text(message.own)}.",
+            (("oom_peak", "this process has much itself"),) if message.own > total / 2 else (),
+        )
+    pools = message.get("private_pools")
+    if pools and (pools >= tried or pools > total / 10):
+        return "oom_graph_pools", 0.85, f"{size_text(pools)} lie in private pools of graphs.", ()
+    reserved = allocated + stranded
+    if stranded + free >= tried and stranded > reserved / 10:
+        return (
+            "oom_fragmentation",
+            0.9,
+            f"{size_text(stranded)} are reserved and unused; with {size_text(free)} free that is "
+            f"more "
+            f"than the {size_text(tried)} asked for.",
+            (),
+        )
+    if total and free > tried * 1.5 + 256 * MIB:
+        return (
+            "oom_fraction_cap",
+            0.65,
+            f"{size_text(free)} are free and only {size_text(tried)} were asked for.",
+            (("oom_fragmentation", "a single large block may be missing"),),
+        )
+    if _grows(log) or (tried <= 2 * MIB and allocated > total * 0.9):
+        return (
+            "oom_growth",
+            0.75,
+            f"{size_text(allocated)} of {size_text(total)} were allocated when "
+            f"{size_text(tried)} were asked for.",
+            (("oom_peak", "memory may be flat and the card only too small"),),
+        )
+    border = stranded + free >= tried and bool(stranded)
+    why = f"{size_text(allocated)} of {size_text(total)} are live tensors of this process"
+    also = (
+        (("oom_fragmentation", f"{size_text(stranded)} are stranded: borderline"),)
+        if border
+        else ()
+    )
+    return "oom_peak", 0.8, why + f"; {size_text(tried)} more did not fit.", also
+
+
+def _foreign(message: OomMessage) -> int:
+    """Bytes of other processes; 0 where they are within what is normal."""
+    total = message.get("total")
+    if not total or "free" not in message.sizes:
+        return 0
+    others = dict(message.others)
+    own = message.sizes.get("self")
+    if own is None:
+        pytorch = message.own
+        for pid, size in sorted(others.items(), key=lambda one: -one[1]):
+            if pytorch > 512 * MIB and 0 <= size - pytorch < 2048 * MIB:
+                del others[pid]  # this process itself, under its pid of another namespace
+                own = size
+                break
+    if message.others:
+        foreign = sum(others.values())
+        limit = max(512 * MIB, total // 20)
+    else:
+        known = own if own is not None else message.own + CONTEXT_BYTES
+        foreign = total - message.get("free") - known
+        limit = max(512 * MIB, total // 20)
+    return foreign if foreign > limit else 0
+
+
+def _ranks_share(log: Log, message: OomMessage, fatal: list[OomMessage]) -> bool:
+    same = [one for one in fatal if one.gpu == message.gpu and one.rank is not None]
+    if len({one.rank for one in same}) >= 2:
+        return True
+    ranked = any(line.rank is not None for line in log.lines) or search(
+        log, r"torchrun|torch/distributed|LOCAL_RANK|world[_ ]size|nproc_per_node|map_location"
+    )
+    small = [size for size in message.others.values() if 200 * MIB <= size <= 800 * MIB]
+    sizes = sorted(message.others.values())
+    alike = len(sizes) >= 2 and sizes[-1] <= 1.3 * sizes[0]
+    return bool(ranked) and (len(small) >= 2 or alike)
+
+
+def _grows(log: Log) -> bool:
+    values: list[float] = []
+    for line in log.lines:
+        if line.is_progress and (found := _MEMORY_COLUMN.search(line.text)):
+            values.append(float(found[1]) * (1024 if found[2][0] in "gG" else 1))
+    rising = sum(1 for a, b in itertools.pairwise(values) if b > a)
+    return len(values) >= 4 and rising >= 0.9 * (len(values) - 1) and values[-1] > 1.15 * values[0]
+
+
+def _facts(log: Log, message: OomMessage, cause: str) -> dict[str, Any]:
+    facts = message.facts()
+    if total := message.get("total"):
+        facts["total"] = size_text(total)
+    if message.others:
+        facts["other_pid"] = int(max(message.others, key=lambda pid: message.others[pid]))
+    if batch := search(log, r"batch[_ -]?size\W{1,4}(\d{1,5})\b"):
+        facts["half_batch"] = max(1, int(batch[1]) // 2)
+    if search(log, r"attn_weights|attention_scores|softmax\(attn|torch\.matmul\(query"):
+        facts["attention"] = True
+    if cause == "not_oom_corrupt_size" and search(log, r"Watchdog caught|broadcast|scatter"):
+        facts["collective"] = True
+    return facts
+
+
+def _not(message: OomMessage, cause: str) -> tuple[str, ...]:
+    """Reasons with this message's numbers against what people think of first."""
+    tried, stranded = message.tried, message.reserved_unalloc
+    if cause in ("oom_peak", "oom_growth") and tried is not None and message.get("total"):
+        if stranded + message.get("free") < tried:
+            return (
+                f"Not fragmentation: only {size_text(stranded)} are reserved and unused, less than "
+                f"the {size_text(tried)} asked for.",
+            )
+        if stranded * 10 < message.get("allocated"):
+            return (f"Hardly fragmentation: only {size_text(stranded)} are reserved and unused.",)
+    if cause == "oom_other_process":
+        return ("Not this program's size: its own part of the card is small.",)
+    return ()

@@ -1,0 +1,1 @@
+"""What is known, as data: causes, fixes, CUDA compatibility. No logic."""
