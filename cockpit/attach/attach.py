@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cockpit.attach import stacks
+from cockpit.attach import inject_gdb, stacks
 from cockpit.attach.client import AgentError, Client, NoAnswerError
 from cockpit.attach.discover import AgentSocket, find
 from cockpit.attach.inject_ptrace import inject, still_queued
@@ -151,6 +151,12 @@ def _way_in(verdict: Verdict, source: str) -> Outcome:
         done = remote_exec(target, wrap(source, target.inner_pid, "remote_exec"))
         stopped, mark = None, done.script
         ok, code, sentence = done.ok, done.code, done.sentence
+    elif verdict.way == "gdb":
+        if verdict.gdb is None:
+            return Outcome(pid, "failed", "gdb is not to be found any more.")
+        by_gdb = inject_gdb.inject(verdict.gdb, target, wrap(source, target.inner_pid, "ptrace"))
+        stopped, mark = None, by_gdb.reached(pid)
+        ok, code, sentence = by_gdb.ok, by_gdb.code, by_gdb.sentence
     else:
         injected = inject(pid, target.start_ticks, wrap(source, target.inner_pid, "ptrace"))
         stopped, mark = injected.stopped_ms, f"{injected.page:x}"

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cockpit.attach import target as targets
-from cockpit.attach.python_image import Python, find_python
+from cockpit.attach.inject_gdb import Gdb, find_gdb
+from cockpit.attach.python_image import Python, find_python, looks_like_python
 from cockpit.attach.target import Asker, Target
 
-Way = Literal["remote_exec", "ptrace"]
+Way = Literal["remote_exec", "ptrace", "gdb"]
 RefusalCode = Literal[
     "gone",
     "not_permitted",
@@ -56,6 +57,7 @@ class Verdict:
     refusal: Refusal | None = None
     target: Target | None = None
     python: Python | None = None
+    gdb: Gdb | None = None
     note: str = ""
     """What to know besides: why not the better way."""
 
@@ -89,9 +91,11 @@ def judge(
         python = find_python(pid, proc)
     except OSError as error:
         return _refused(pid, found, _unreadable(found, error))
-    refusal = _python(found, python) or _yama(found, who, proc, may_open or _may_open)
-    if refusal or python is None:
-        return _refused(pid, found, refusal or _no_python(pid))
+    kernel = _yama(found, who, proc, may_open or _may_open)
+    refusal = _python(found, python) or kernel
+    if python is None or refusal:
+        asked = None if kernel else _by_gdb(found, python, proc)
+        return asked or _refused(pid, found, refusal or _no_python(pid))
     return _way(found, python, who, proc)
 
 
@@ -232,7 +236,8 @@ def _way(found: Target, python: Python, who: Asker, proc: str) -> Verdict:
                 python=python,
             )
         if refusal := _ptrace_refusal(found, python):
-            return _refused(found.pid, found, Refusal(refusal.code, note))
+            refused = _refused(found.pid, found, Refusal(refusal.code, note))
+            return _by_gdb(found, python, proc) or refused
     return Verdict(
         found.pid,
         found.start_ticks,
@@ -243,6 +248,37 @@ def _way(found: Target, python: Python, who: Asker, proc: str) -> Verdict:
         python=python,
         note=note,
     )
+
+
+def _by_gdb(found: Target, python: Python | None, proc: str) -> Verdict | None:
+    """The last resort; None where gdb could not do it either, or there is none."""
+    gdb = find_gdb() if _gdb_may_help(found, python, proc) else None
+    if gdb is None:
+        return None
+    if gdb.refusal:
+        return _refused(found.pid, found, Refusal("unsupported", gdb.refusal))
+    return Verdict(
+        found.pid,
+        found.start_ticks,
+        "gdb",
+        f"Attach to pid {found.pid} with gdb {gdb.version_text}? All its threads are paused about "
+        "0.2 s and the cockpit agent is loaded into it. [y/N]",
+        target=found,
+        python=python,
+        gdb=gdb,
+    )
+
+
+def _gdb_may_help(found: Target, python: Python | None, proc: str) -> bool:
+    """Where only our own way does not know its way: a symbol table, a version, a machine."""
+    if found.shadow_stack:
+        return False
+    if python is None:
+        return looks_like_python(found.pid, proc)
+    if python.free_threaded or python.version is None or python.version < PTRACE_VERSIONS[0]:
+        return False
+    unknown = python.version > PTRACE_VERSIONS[1]
+    return unknown or python.machine == platform.machine() == "aarch64"
 
 
 def _no_remote_exec(found: Target, who: Asker, proc: str) -> str:

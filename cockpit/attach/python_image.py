@@ -67,6 +67,16 @@ def find_python(pid: int, proc: str = "/proc") -> Python | None:
     return None
 
 
+def looks_like_python(pid: int, proc: str = "/proc") -> bool:
+    """By the names of its program and libraries, whatever they export."""
+    try:
+        names = [os.readlink(f"{proc}/{pid}/exe"), *mapped_files(pid, proc)]
+    except OSError:
+        return False
+    is_program = os.path.basename(names[0]).startswith("python3")
+    return is_program or any(_LIBRARY.search(name) for name in names)
+
+
 def mapped_files(pid: int, proc: str = "/proc") -> dict[str, int]:
     """Each mapped file and its lowest address, in the order of addresses."""
     found: dict[str, int] = {}

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from attaching import AS_OTHER_USER, ROOT, Runs, interpreter, needs_ptrace, needs_root, until
 
-from cockpit.attach import preflight, target
+from cockpit.attach import inject_gdb, preflight, target
+from cockpit.attach.inject_gdb import Gdb
 from cockpit.attach.preflight import Verdict, judge
 from cockpit.attach.python_image import find_python
 from cockpit.attach.target import Asker
@@ -51,6 +52,7 @@ Tree = Callable[..., str]
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """``tree(state="T")`` → the folder that stands for /proc, with pid 4711 in it."""
     monkeypatch.setattr(target, "user_name", {1000: "bob", 1001: "alice", 0: "root"}.get)
+    monkeypatch.setattr(preflight, "find_gdb", lambda: None)
 
     def make(
         state: str = "R",
@@ -261,6 +263,41 @@ def test_where_both_ways_are_closed_the_reason_is_remote_execs(
     aged(monkeypatch, (3, 15))
     made = tree(environ=b"PYTHON_DISABLE_REMOTE_DEBUG=1\0")
     assert ask(made).refusal.sentence == DISABLED
+
+
+@as_root
+def test_gdb_is_the_last_resort(tree: Tree, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(preflight, "find_gdb", lambda: Gdb("/usr/bin/gdb", (16, 3)))
+    aged(monkeypatch, (3, 15))
+    proc = tree(environ=b"PYTHON_DISABLE_REMOTE_DEBUG=1\0")
+    assert ask(proc).way == "gdb"
+    assert ask(proc).confirm == (
+        "Attach to pid 4711 with gdb 16.3? All its threads are paused about 0.2 s "
+        "and the cockpit agent is loaded into it. [y/N]"
+    )
+    assert not ask(proc, opens=False).way  # what the kernel forbids, it forbids gdb too
+    aged(monkeypatch, (3, 13), free_threaded=True)
+    assert not ask(proc).way
+    monkeypatch.setattr(preflight, "find_python", lambda *_: None)
+    assert ask(proc).way == "gdb"  # its name is python3, and it exports nothing
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("amx", "sentence"),
+    [
+        (True, "gdb 13.1 cannot attach on this CPU (AMX). gdb 14 or newer is needed."),
+        (False, "gdb 13.1 is too old to attach with. gdb 14 or newer is needed."),
+    ],
+)
+def test_a_gdb_that_is_too_old_is_said(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, amx: bool, sentence: str
+):
+    monkeypatch.setattr(inject_gdb, "_has_amx", lambda: amx)
+    monkeypatch.setattr(preflight, "find_gdb", lambda: Gdb("/usr/bin/gdb", (13, 1)))
+    monkeypatch.setattr(preflight, "find_python", lambda *_: None)
+    verdict = ask(tree())
+    assert (verdict.way, verdict.refusal.sentence) == (None, sentence)
 
 
 def test_a_pid_that_does_not_exist_and_one_that_was_reused(tree: Tree):
