@@ -28,6 +28,7 @@ from cockpit.model.text import clean
 OLDEST = (14, 0)
 """Before, gdb cannot call a function on CPUs with AMX; and it has no time limit for a call."""
 LIMIT_S = 20.0
+LEAVE_LIMIT_S = 10.0
 END_LIMIT_S = 3.0
 CALL_LIMIT_S = 2
 """For each of the two calls; gdb then takes the call back."""
@@ -141,7 +142,17 @@ def inject(gdb: Gdb, target: Target, source: str, limit_s: float = LIMIT_S) -> G
     if not injected.ok:
         with suppress(OSError):
             os.unlink(_reached(pid, script))
+        if injected.code != "stopped":
+            _wake(target)
     return injected
+
+
+def _wake(target: Target) -> None:
+    """A gdb that ends while it attaches leaves the process in the stop that it asked for."""
+    now = targets.look(target.pid)
+    if now and (now.start_ticks, now.state, now.tracer_pid) == (target.start_ticks, "T", 0):
+        with suppress(OSError):
+            os.kill(target.pid, signal.SIGCONT)
 
 
 def _refused_now(target: Target) -> GdbInjection | None:
@@ -185,6 +196,9 @@ def _ended(debugger: subprocess.Popen[bytes], folder: str, limit_s: float) -> bo
         with suppress(subprocess.TimeoutExpired):
             debugger.wait(2 * CALL_LIMIT_S + END_LIMIT_S)
             return True
+        return False
+    with suppress(subprocess.TimeoutExpired):  # it finds that it may not, and leaves
+        debugger.wait(LEAVE_LIMIT_S)
         return False
     with suppress(ProcessLookupError):  # a wrapper's gdb is in its group
         os.killpg(debugger.pid, signal.SIGTERM)

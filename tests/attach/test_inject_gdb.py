@@ -73,6 +73,16 @@ def test_a_gdb_that_takes_too_long_is_asked_to_end_and_harms_nobody(
     unharmed(child, 0.3)
 
 
+@pytest.mark.parametrize("limit_s", [0.05, 0.07, 0.09])
+def test_a_gdb_that_ends_while_it_attaches_leaves_no_stopped_program(
+    gdb: Gdb, runs: Runs, monkeypatch: pytest.MonkeyPatch, limit_s: float
+):
+    monkeypatch.setattr(inject_gdb, "LEAVE_LIMIT_S", 0)  # SIGTERM at once
+    child = runs.start(SLEEPS)
+    inject(gdb, look(child.pid), "pass", limit_s)
+    unharmed(child, 0.3)
+
+
 @pytest.mark.parametrize(("limit_s", "slow_s"), [(1.0, 1.5), (20.0, 4)])
 def test_a_call_is_finished_or_taken_back_but_never_broken_off(
     gdb: Gdb, runs: Runs, monkeypatch: pytest.MonkeyPatch, limit_s: float, slow_s: float
