@@ -23,11 +23,10 @@ from typing import Any
 
 import msgspec
 
+from cockpit.agent.agent import MAX_REQUEST_BYTES, PROTOCOL_VERSION
 from cockpit.errors import CockpitError
 from cockpit.model.text import clean
 
-PROTOCOL_VERSION = 1
-MAX_REQUEST_BYTES = 64 << 10
 MAX_REPLY_BYTES = 32 << 20
 """A segment map of 4,000 segments is about 4 MB."""
 CONNECT_LIMIT_S = 2.0
