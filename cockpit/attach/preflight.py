@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from cockpit import procfs
 from cockpit.attach import target as targets
 from cockpit.attach.inject_gdb import Gdb, find_gdb
 from cockpit.attach.python_image import Python, find_python, looks_like_python
@@ -115,7 +116,7 @@ def _owner(found: Target, who: Asker) -> Refusal | None:
         return None
     if who.uid == 0:
         return _container()
-    owner, asker = targets.user_name(found.uid), targets.user_name(who.uid)
+    owner, asker = procfs.user_name(found.uid), procfs.user_name(who.uid)
     if found.uid == who.uid:
         sentence = (
             f"pid {found.pid} runs with other user or group ids than you. Only root may attach."

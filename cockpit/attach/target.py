@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import pwd
 from dataclasses import dataclass
+
+from cockpit import procfs
+from cockpit.procfs import Gap
 
 CAP_SYS_PTRACE = 19
 
@@ -57,21 +59,22 @@ class Target:
 
 def look(pid: int, proc: str = "/proc") -> Target | None:
     """None: no such process, ended while we looked, or hidden from us."""
+    stat, status, again = procfs.stat(proc, pid), _status(proc, str(pid)), procfs.stat(proc, pid)
+    if isinstance(stat, Gap) or isinstance(again, Gap) or "Uid" not in status:
+        return None
     try:
-        stat = _stat(proc, pid)
-        status = _status(proc, str(pid))
-        if not stat or "Uid" not in status or _stat(proc, pid)[19:20] != stat[19:20]:
-            return None
         owner = os.stat(f"{proc}/{pid}/environ").st_uid
     except OSError:
+        return None
+    if again.start_ticks != stat.start_ticks:
         return None
     uids = _numbers(status["Uid"])
     return Target(
         pid=pid,
-        start_ticks=int(stat[19]),
+        start_ticks=stat.start_ticks,
         inner_pid=_numbers(status.get("NSpid", str(pid)))[-1],
         leader_pid=int(status.get("Tgid", pid)),
-        state=stat[0],
+        state=stat.state,
         tracer_pid=int(status.get("TracerPid", "0")),
         uids=uids,
         gids=_numbers(status["Gid"]),
@@ -83,19 +86,8 @@ def look(pid: int, proc: str = "/proc") -> Target | None:
 
 def name_of(pid: int, proc: str = "/proc") -> str:
     """Short name of a process; ``?`` when it cannot be read."""
-    try:
-        with open(f"{proc}/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip() or "?"
-    except OSError:
-        return "?"
-
-
-def user_name(uid: int) -> str:
-    """The account's name, or the number as ps prints it."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    name = procfs.read(f"{proc}/{pid}/comm")
+    return "?" if isinstance(name, Gap) else procfs.text(name).strip() or "?"
 
 
 def yama_scope(proc: str = "/proc") -> int:
@@ -109,30 +101,21 @@ def yama_scope(proc: str = "/proc") -> int:
 
 def environment(pid: int, proc: str = "/proc") -> dict[str, str]:
     """What it was started with; empty where not readable."""
-    try:
-        with open(f"{proc}/{pid}/environ", "rb") as file:
-            raw = file.read(1 << 20)
-    except OSError:
-        return {}
-    items = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if b"=" in item)
-    return {name: value for name, _, value in items}
+    found = procfs.environment(proc, pid, 1 << 20)
+    return {} if isinstance(found, Gap) else found
 
 
 def arguments(pid: int, proc: str = "/proc") -> tuple[str, ...]:
-    """argv; empty where not readable."""
-    try:
-        with open(f"{proc}/{pid}/cmdline", "rb") as file:
-            return tuple(os.fsdecode(word) for word in file.read(1 << 20).split(b"\0")[:-1])
-    except OSError:
-        return ()
+    """argv, or its first 4 kB; empty where not readable."""
+    found = procfs.command(proc, pid)
+    return () if isinstance(found, Gap) else found
 
 
 def same_namespace(pid: int, kind: str, proc: str = "/proc") -> bool | None:
     """Shares that namespace (``mnt``, ``net``, ``pid``) with us; None where not readable."""
-    try:
-        return os.readlink(f"{proc}/{pid}/ns/{kind}") == os.readlink(f"{proc}/self/ns/{kind}")
-    except OSError:
-        return None
+    its = procfs.read_link(f"{proc}/{pid}/ns/{kind}")
+    ours = procfs.read_link(f"{proc}/self/ns/{kind}")
+    return None if isinstance(its, Gap) or isinstance(ours, Gap) else its == ours
 
 
 def in_container() -> bool:
@@ -141,14 +124,11 @@ def in_container() -> bool:
     return any(os.path.exists(mark) for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def _stat(proc: str, pid: int) -> list[str]:
-    with open(f"{proc}/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()
-
-
 def _status(proc: str, pid: str) -> dict[str, str]:
-    with open(f"{proc}/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return {name: rest.strip() for name, _, rest in (line.partition(":") for line in file)}
+    """All lines, the list of groups may be long; empty where not readable."""
+    raw = procfs.read_long(f"{proc}/{pid}/status", 1 << 20)
+    lines = () if isinstance(raw, Gap) else procfs.text(raw).splitlines()
+    return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from attaching import AS_OTHER_USER, ROOT, Runs, interpreter, needs_ptrace, needs_root, until
 
-from cockpit.attach import inject_gdb, preflight, target
+from cockpit import procfs
+from cockpit.attach import inject_gdb, preflight
 from cockpit.attach.inject_gdb import Gdb
 from cockpit.attach.preflight import Verdict, judge
 from cockpit.attach.python_image import find_python
@@ -51,7 +52,7 @@ Tree = Callable[..., str]
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """``tree(state="T")`` → the folder that stands for /proc, with pid 4711 in it."""
-    monkeypatch.setattr(target, "user_name", {1000: "bob", 1001: "alice", 0: "root"}.get)
+    monkeypatch.setattr(procfs, "user_name", {1000: "bob", 1001: "alice", 0: "root"}.get)
     monkeypatch.setattr(preflight, "find_gdb", lambda: None)
 
     def make(
