@@ -1508,13 +1508,17 @@ class Agent:
         """Leaves nothing behind: hooks, socket, descriptors. Any thread, more than once."""
         self.stopping = True
         self.unhook()
-        path, self.path = self.path, None  # once: the next agent of this process has the same
-        if path is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        self.unlink_socket()
         with contextlib.suppress(Exception):
             atexit.unregister(self.at_exit)
         self.wake()
+
+    def unlink_socket(self) -> None:
+        """Once: the next agent of this process has the same name."""
+        path, self.path = self.path, None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def unhook(self) -> None:
         self.steps.first_step = None
@@ -2157,6 +2161,7 @@ class Agent:
             raise RefusedError("busy", "A profile is being taken; detach when it is done.")
         data = {"oom_observer_stays": registry().observed}
         self.audit_now(client, request, data)
+        self.unlink_socket()  # before the answer: who hears it may attach anew at once
         with contextlib.suppress(OSError):
             client.connection.setblocking(True)
             client.connection.settimeout(0.2)

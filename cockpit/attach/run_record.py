@@ -167,7 +167,7 @@ def create(state_directory: str) -> str:
     os.makedirs(runs, mode=0o700, exist_ok=True)
     prune(runs)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    directory = os.path.join(runs, f"{stamp}-{secrets.token_hex(2)}")
+    directory = os.path.join(runs, f"{stamp}-{secrets.token_hex(4)}")
     os.mkdir(directory, 0o700)
     os.mkdir(os.path.join(directory, "flight"), 0o700)  # torch does not make it
     return directory

@@ -19,11 +19,13 @@ def torch_python() -> str:
     """An interpreter with torch: $COCKPIT_TORCH_PYTHON, else this one."""
     python = os.environ.get("COCKPIT_TORCH_PYTHON") or sys.executable
     try:
-        found = subprocess.run([python, "-c", "import torch"], capture_output=True)
+        found = subprocess.run([python, "-c", "import numpy, torch"], capture_output=True)
     except OSError as error:
         pytest.skip(f"COCKPIT_TORCH_PYTHON: {error}")
     if found.returncode:
-        pytest.skip("needs torch (pip install torch==2.13.0, or set COCKPIT_TORCH_PYTHON)")
+        pytest.skip(
+            "needs torch and numpy (pip install torch==2.13.0 numpy, or set COCKPIT_TORCH_PYTHON)"
+        )
     return python
 
 

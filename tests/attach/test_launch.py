@@ -63,7 +63,7 @@ def torch_dir(tmp_path: Path) -> Path:
 def torch_python() -> str:
     """An interpreter with torch: $COCKPIT_TORCH_PYTHON, else this one."""
     python = os.environ.get("COCKPIT_TORCH_PYTHON") or sys.executable
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+    if subprocess.run([python, "-c", "import numpy, torch"], capture_output=True).returncode:
         pytest.skip("needs torch (pip install torch==2.13.0, or set COCKPIT_TORCH_PYTHON)")
     return python
 
