@@ -12,3 +12,7 @@ echo "== one tick's cost on this machine"
 python3 tests/gpu/cost.py
 echo "== recording (a training, a stray, its kill)"
 python3 tests/gpu/record.py "$out/real.jsonl.gz"
+echo "== attach: 200 cycles"
+python3 tests/gpu/attach_check.py 200
+echo "== agent"
+python3 tests/gpu/agent_check.py
