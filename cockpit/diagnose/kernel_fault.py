@@ -173,7 +173,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "nvlink_fault",
-        r"SXid|NVLink: .{0,60}?(?:fatal|error)|NVLink fatal error",
+        r"\bSXid \(PCI|NVLink: .{0,60}?(?:fatal|error)|NVLink fatal error",
         HARDWARE - 6,
         0.8,
     ),

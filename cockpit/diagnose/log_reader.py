@@ -11,7 +11,7 @@ the middle is looked at otherwise).
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -25,17 +25,24 @@ MAX_HITS = 150
 BEFORE, AFTER = 600, 2600
 """Bytes around a hit: a traceback's last frames and an OOM message are 2 kB."""
 
-_HIT = re.compile(
-    rb"Traceback|Error|ERROR|NVRM|Xid|Killed|Assertion|Watchdog caught|CUDA out of|CUDA_VISIBLE"
-    rb"|HIP out of|OOM|Out of memory|RESOURCE_EXHAUSTED|NCCL WARN|CUBLAS_STATUS|CUDNN_STATUS"
-    rb"|OutOfResources|EADDRINUSE|Unexpected bus|UserWarning|FAILED|FATAL|Segmentation fault"
-    rb"|Signal \d|Duplicate GPU"
+_WORDS = (
+    *("Traceback", "Error", "ERROR", "NVRM", "Xid", "Killed", "Assertion", "Watchdog caught"),
+    *("CUDA out of", "HIP out of", "OutOfMemory", "OOM", "Out of memory", "RESOURCE_EXHAUSTED"),
+    *("NCCL WARN", "CUBLAS_STATUS", "CUDNN_STATUS", "OutOfResources", "EADDRINUSE", "FAILED"),
+    *("Unexpected bus", "UserWarning", "FATAL", "Segmentation fault", "Signal", "Duplicate GPU"),
+    *("CUDA_VISIBLE", "Some NCCL", "DistBackend", "AcceleratorError", "RuntimeError", "Cannot re-"),
+    *("Found no NVIDIA", "No CUDA", "Exception", "Connection closed", "Fatal"),
 )
-"""Measured: 5 s for 1 GiB; every branch begins with a capital letter, which logs have few of."""
+"""Words that errors have. Searched at once in 5 s for 1 GiB, because each begins with a capital
+letter, and logs have few of these."""
+TOO_MANY = 20_000
+"""A word that comes more often is searched no more: it is this log's everyday word."""
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,500}(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\^_=>])"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BLANKS = re.compile(r"\s{41,}")
+"""Longer runs mean nothing, and patterns that begin with white space would crawl over them."""
 _SPLICE = re.compile(
     r"(?=\[rank\d{1,5}\]:)|(?<=[^\s\[])(?=\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d,\d+\])"
 )
@@ -156,6 +163,16 @@ def read(stream: BinaryIO) -> Log:
     return sieve.finish()
 
 
+class _Window(NamedTuple):
+    """A part of the log as it came."""
+
+    number: int
+    """Of its first line."""
+    at: int
+    """Bytes before it."""
+    raw: bytes
+
+
 class _Sieve:
     """Keeps the head, the tail, and windows around hits between them."""
 
@@ -164,9 +181,12 @@ class _Sieve:
         self._head = b""
         self._tail = bytearray()
         self._tail_line = 1
-        self._first: list[tuple[int, bytes]] = []
-        self._last: deque[tuple[int, bytes]] = deque(maxlen=MAX_HITS)
+        self._tail_at = 0
+        self._first: list[_Window] = []
+        self._last: deque[_Window] = deque(maxlen=MAX_HITS)
         self._shapes: dict[bytes, int] = {}
+        self._counts: Counter[bytes] = Counter()
+        self._pattern = _pattern(_WORDS)
 
     def feed(self, chunk: bytes) -> None:
         self._size += len(chunk)
@@ -180,46 +200,57 @@ class _Sieve:
         if self._size <= HEAD + TAIL:
             return Log(_lines(bytes(self._tail), 1), self._size)
         self._shrink(max(0, len(self._tail) - TAIL))
-        windows = [(1, self._head), *self._first, *self._last]
-        windows.append((self._tail_line, bytes(self._tail)))
-        windows.sort(key=lambda window: window[0])
+        head = _Window(1, 0, self._head[: self._head.rfind(b"\n") + 1 or None])
+        tail = _Window(self._tail_line, self._tail_at, bytes(self._tail))
+        windows = sorted([head, *self._first, *self._last, tail], key=lambda one: one.at)
         return Log(_in_order(windows), self._size, cut=True)
 
     def _shrink(self, surplus: int) -> None:
         """Search the oldest ``surplus`` bytes, up to the end of a line, then let them go."""
         end = self._tail.rfind(b"\n", 0, surplus) + 1 or surplus
-        raw = bytes(self._tail[: end + AFTER])
+        raw = bytes(self._tail[: end + AFTER + MAX_LINE])
         at = counted = 0
         line = self._tail_line
-        while (match := _HIT.search(raw, at, end)) is not None:
+        while (match := self._pattern.search(raw, at, end)) is not None:
+            at = match.end()
+            shape = raw[match.start() : at + 60].translate(None, b"0123456789.")
+            if not self._is_new(match.group(), shape):
+                at = raw.find(b"\n", at, end) + 1 or end
+                continue
             start = max(match.start() - BEFORE, counted)
             start = max(raw.find(b"\n", start, match.start()) + 1, start)
             line += raw.count(b"\n", counted, start)
-            counted, at = start, match.end() + AFTER
-            shape = raw[match.start() : match.end() + 60].translate(None, b"0123456789.")
-            self._keep(shape, (line, raw[start:at]))
+            counted, stop = start, match.end() + AFTER
+            stop = raw.find(b"\n", stop, stop + MAX_LINE) + 1 or stop + MAX_LINE
+            window = _Window(line, self._tail_at + start, raw[start:stop])
+            (self._first if len(self._first) < MAX_HITS else self._last).append(window)
         self._tail_line = line + raw.count(b"\n", counted, end)
+        self._tail_at += end
         del self._tail[:end]
 
-    def _keep(self, shape: bytes, window: tuple[int, bytes]) -> None:
-        """Of what repeats a few; of what is new as many as fit, then the newest."""
+    def _is_new(self, word: bytes, shape: bytes) -> bool:
+        """Of what repeats a few windows are enough."""
+        self._counts[word] += 1
+        if self._counts[word] == TOO_MANY:
+            self._pattern = _pattern(one for one in _WORDS if self._counts[one.encode()] < TOO_MANY)
         seen = self._shapes.get(shape, 0)
-        if len(self._shapes) < 4096:
+        if seen or len(self._shapes) < 4096:
             self._shapes[shape] = seen + 1
-        if seen < 4 and len(self._first) < MAX_HITS:
-            self._first.append(window)
-        else:
-            self._last.append(window)
+        return seen < 3
 
 
-def _in_order(windows: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
-    newest = 0
-    for number, raw in windows:
-        last = newest
-        for line in _lines(raw, number):
-            if line.number > last:
-                newest = line.number
-                yield line
+def _pattern(words: Iterable[str]) -> re.Pattern[bytes]:
+    return re.compile("|".join(map(re.escape, words)).encode() or rb"(?!)")
+
+
+def _in_order(windows: Iterable[_Window]) -> Iterator[Line]:
+    """Lines of windows that may overlap, each once."""
+    end = 0
+    for number, at, raw in windows:
+        known = max(0, end - at)
+        if known < len(raw):
+            yield from _lines(raw[known:], number + raw.count(b"\n", 0, known))
+            end = at + len(raw)
 
 
 def _lines(raw: bytes, number: int) -> Iterator[Line]:
@@ -229,8 +260,9 @@ def _lines(raw: bytes, number: int) -> Iterator[Line]:
     for offset, row in enumerate(rows):
         for state in _states(row):
             for piece in _SPLICE.split(state):
-                if piece.strip():
-                    yield _line(number + offset, piece, numbered)
+                line = _line(number + offset, piece, numbered)
+                if line.text:
+                    yield line
 
 
 def _states(row: str) -> Iterator[str]:
@@ -257,7 +289,8 @@ def _line(number: int, piece: str, numbered: bool) -> Line:
         node = found.get("node") or found.get("host") or node
     if rank is None and (named := _NAMED_RANK.search(piece)):
         rank = int(named[1] or named[2])
-    return Line(number, _CONTROL.sub(" ", piece).rstrip(), rank, node, pid)
+    text = _BLANKS.sub(" " * 40, _CONTROL.sub(" ", piece)).rstrip()
+    return Line(number, text, rank, node, pid)
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:

@@ -1,0 +1,58 @@
+"""`cockpit diagnose`: a file, a pipe, a kept run; text and JSON; exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CASES = ROOT / "tests" / "cases"
+
+
+def cockpit(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "cockpit", "diagnose", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, cwd=ROOT, timeout=60)
+
+
+def test_a_file_gives_cause_evidence_and_fixes() -> None:
+    run = cockpit(str(CASES / "006-oom-fragmentation.log"))
+    text = run.stdout.decode()
+    assert run.returncode == 0
+    assert text.startswith("GPU memory is fragmented")
+    assert "expandable_segments:True" in text
+    assert "line 6: " in text
+
+
+def test_a_pipe_gives_one_finding_as_json() -> None:
+    run = cockpit("-", "--json", given=(CASES / "001-oom-modern-basic.log").read_bytes())
+    finding = json.loads(run.stdout)
+    assert run.returncode == 0
+    assert finding["cause"] == "oom_peak"
+    assert finding["not"]
+
+
+def test_an_unknown_failure_exits_1_and_a_healthy_log_0() -> None:
+    assert (
+        cockpit("-", given=b"Traceback (most recent call last):\nValueError: no\n").returncode == 1
+    )
+    healthy = cockpit("-", given=b"step 1 loss 2.0\nstep 2 loss 1.9\n")
+    assert (healthy.returncode, b"benign" in healthy.stdout) == (0, True)
+
+
+def test_control_characters_of_a_log_never_reach_the_terminal() -> None:
+    run = cockpit("-", given=b"\x1b[2JValueError: \x1b]0;evil\x07 \x9b31m\xe2\x80\xae x\n")
+    assert b"\x1b" not in run.stdout
+    assert "\u202e" not in run.stdout.decode()
+
+
+def test_a_missing_file_and_a_pid_without_a_record_exit_5_with_a_sentence() -> None:
+    for arguments in (("/nonexistent.log",), ("--pid", "1")):
+        run = cockpit(*arguments)
+        assert (run.returncode, run.stdout) == (5, b"")
+        assert run.stderr.startswith(b"cockpit: ")
+
+
+def test_a_file_and_a_pid_together_are_wrong_usage() -> None:
+    assert cockpit("x", "--pid", "1").returncode == 2
