@@ -21,9 +21,9 @@ from cockpit.diagnose.candidate import (
 from cockpit.diagnose.log_reader import Log
 
 _ASSERT = re.compile(
-    r"(?:\w+\.cuh?:\d+: (?P<kernel>[\w:<>, ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], thread: "
+    r"(?:\w+\.cuh?:\d+: (?P<kernel>[\w:<>,()&* ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], thread: "
     r"\[[^\]]{1,40}\] )?"
-    r"Assertion `(?P<text>[^`\n]{1,300})` failed",
+    r"Assertion `(?P<text>[^\n]{1,300}?)` failed",
 )
 _LABELS = re.compile(r"nll_loss|NLLLoss|n_classes|cross_entropy|label|target", re.IGNORECASE)
 _XID = re.compile(
@@ -130,7 +130,7 @@ SIGNS: tuple[Sign, ...] = (
             r".{0,80}"
             r"version libcublas)",
         ),
-        unless=(r"Assertion `[^`\n]{1,200}` failed",),
+        unless=(r"Assertion `.{1,300}?` failed",),
         facts=_mapped,
     ),
     Sign(
@@ -142,7 +142,7 @@ SIGNS: tuple[Sign, ...] = (
         r"|input tensor has to be less than 2\^31|canUse32BitIndexMath",
         EXCEPTION,
         0.7,
-        unless=(r"Assertion `[^`\n]{1,200}` failed", r"illegal memory access"),
+        unless=(r"Assertion `.{1,300}?` failed", r"illegal memory access"),
         also=(("illegal_access", "an earlier asynchronous fault may have surfaced here"),),
     ),
     Sign(
@@ -164,12 +164,21 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "device_state_bad",
-        r"(?:fresh|new|trivial|smoke|other) .{0,60}?(?:process|test|matmul)\b.{0,120}?(?:fails?"
+        r"(?:fresh|new|trivial|smoke) .{0,60}?(?:process|smoke test|matmul)\b.{0,120}?(?:fails?"
         r"|FAILED|error)",
         EXCEPTION + 6,
         0.75,
         needs=(r"CUDA error|cudaError|CUBLAS_STATUS|launch failure",),
         unless=(r"torch\.AcceleratorError: CUDA error: MPS",),
+    ),
+    Sign(
+        "device_state_bad",
+        r"[$#>] [^\n]{0,80}python\S{0,4} -c [^\n]{0,200}cuda[^\n]{0,200}\n[^\n]{0,60}(?:launch "
+        r"failure"
+        r"|CUDA error: (?:an illegal memory|unknown|misaligned|uncorrectable)|CUBLAS_STATUS)",
+        EXCEPTION + 6,
+        0.8,
+        unless=(r"Assertion `.{1,300}?` failed", r"request_free_mem_region"),
     ),
     Sign(
         "nvlink_fault",

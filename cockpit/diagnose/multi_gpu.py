@@ -170,6 +170,7 @@ def find(log: Log) -> Iterator[Candidate]:
 def _timeouts(log: Log) -> Iterator[Candidate]:
     found = list(_TIMEOUT.finditer(log.text))[:2000]
     if not found:
+        yield from _nothing_started(log)
         return
     index = log.index_at(found[0].start())
     seqs: dict[int, tuple[int, str, str | None]] = {}
@@ -190,6 +191,14 @@ def _timeouts(log: Log) -> Iterator[Candidate]:
         facts["timeout_s"] = int(found[0]["ms"]) / 1000
     cause, confidence, why, more = _judge(log, seqs, counters)
     yield Candidate(cause, ECHO + 8, index, confidence, facts | more, why=why)
+
+
+def _nothing_started(log: Log) -> Iterator[Candidate]:
+    """Only dumps of the counters, all at -1: the processes never came to their first collective."""
+    rows = list(_ENQUEUED.finditer(log.text))[:2000]
+    if len(rows) >= 2 and all(row["enqueued"] == row["completed"] == "-1" for row in rows):
+        why = "No rank had started or ended a collective (-1, -1 everywhere)."
+        yield Candidate("io_stall", ECHO + 8, log.index_at(rows[0].start()), 0.8, why=why)
 
 
 def _judge(

@@ -158,6 +158,7 @@ SIGNS: tuple[Sign, ...] = (
         r" after",
         SPECIFIC + 1,
         0.85,
+        needs=(rf"{_NO_GPUS}|device_count|is_available|invalid device ordinal|CUDA unknown error",),
         unless=(r"request_free_mem_region", r"Cannot re-initialize CUDA"),
         facts=_cvd,
     ),

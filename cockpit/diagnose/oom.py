@@ -186,7 +186,7 @@ SIGNS: tuple[Sign, ...] = (
         r"|cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_(?:DEVICE|HOST)_ALLOCATION_FAILED)",
         EXCEPTION - 2,
         0.75,
-        unless=(r"Assertion `[^`\n]{1,200}` failed|device-side assert",),
+        unless=(r"Assertion `.{1,300}?` failed|device-side assert",),
         also=(("foreign_libcublas", "another CUDA's library in LD_LIBRARY_PATH looks the same"),),
     ),
 )
@@ -300,6 +300,13 @@ def _cause(
     pools = message.get("private_pools")
     if pools and (pools >= tried or pools > total / 10):
         return "oom_graph_pools", 0.85, f"{size_text(pools)} lie in private pools of graphs.", ()
+    if total and free > tried * 1.5 + 256 * MIB:
+        return (
+            "oom_fraction_cap",
+            0.65,
+            f"{size_text(free)} are free and only {size_text(tried)} were asked for.",
+            (("oom_fragmentation", "a single large block may be missing"),),
+        )
     reserved = allocated + stranded
     if stranded + free >= tried and stranded > reserved / 10:
         return (
@@ -309,13 +316,6 @@ def _cause(
             f"more "
             f"than the {size_text(tried)} asked for.",
             (),
-        )
-    if total and free > tried * 1.5 + 256 * MIB:
-        return (
-            "oom_fraction_cap",
-            0.65,
-            f"{size_text(free)} are free and only {size_text(tried)} were asked for.",
-            (("oom_fragmentation", "a single large block may be missing"),),
         )
     if _grows(log) or (tried <= 2 * MIB and allocated > total * 0.9):
         return (

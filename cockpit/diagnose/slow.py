@@ -244,7 +244,8 @@ def _shared(log: Log) -> Iterator[Candidate]:
     shared += [gpu for gpu, pids in busy.items() if len(pids) >= 2]
     if not shared:
         apps = re.findall(r"^(\d{3,8}), [^\n,]{3,80}, \d+ MiB", log.text, re.MULTILINE)
-        if len(set(apps)) < 2 or not search(log, r"s/it|it/s|step time|slower"):
+        ranked = any(line.rank is not None for line in log.lines) or "torchrun" in log.text
+        if len(set(apps)) != 2 or ranked or not search(log, r"s/it|it/s|step time|slower"):
             return
         place = log.index_at(log.text.find(f"{apps[0]}, "))
         yield Candidate("shared_gpu", STATE - 4, place, 0.65)

@@ -126,6 +126,14 @@ SIGNS: tuple[Sign, ...] = (
         unless=(r"\bMPS\b|nvidia-cuda-mps",),
     ),
     Sign(
+        "pid_namespace",
+        r"ps [^\n]{0,60}-p ?(?P<pid>\d{2,9})\n[^\n]{0,20}PID[^\n]{0,80}(?!\s+(?:\S+\s+)?(?P=pid)\b)"
+        r"(?:\n|$)(?!\s*(?:\S+\s+)?(?P=pid)\b)",
+        STATE + 3,
+        0.8,
+        needs=(r"\d MiB", r"docker|container|kubepods|lxc|root@[0-9a-f]{6,12}:"),
+    ),
+    Sign(
         "unkillable",
         r"(?:^|\n)\s*\d{2,9}\s.{0,80}?\b(?:D|Dl|Ds|Dsl|Zl|Zsl|Dl\+)\s.{0,200}",
         STATE + 4,

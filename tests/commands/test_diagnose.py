@@ -22,7 +22,7 @@ def test_a_file_gives_cause_evidence_and_fixes() -> None:
     assert run.returncode == 0
     assert text.startswith("GPU memory is fragmented")
     assert "expandable_segments:True" in text
-    assert "line 6: " in text
+    assert "line 7: " in text
 
 
 def test_a_pipe_gives_one_finding_as_json() -> None:
