@@ -131,20 +131,20 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "compat_libcuda",
-        r"Error 804|forward compatibility was attempted on non supported HW"
+        r"Error 804:|forward compatibility was attempted on non supported HW"
         r"|cudaErrorCompatNotSupportedOnDevice",
         SPECIFIC + 2,
         0.95,
     ),
     Sign(
         "fabric_manager",
-        r"Error (?P<code>802)\b|cudaErrorSystemNotReady|system not yet initialized"
+        r"(?:Error (?P<code>802)\W{1,3})?system not yet initialized|cudaErrorSystemNotReady"
         r"|fabricmanager\[\d+\]: fabric manager NVIDIA GPU driver interface version",
         SPECIFIC + 2,
         0.95,
         facts=_fabric,
     ),
-    Sign("nvml_mismatch", r"Error 803|cudaErrorSystemDriverMismatch", SPECIFIC, 0.9),
+    Sign("nvml_mismatch", r"Error 803:|cudaErrorSystemDriverMismatch", SPECIFIC, 0.9),
     Sign(
         "uvm_hmm",
         r"request_free_mem_region\(\) err -34|devmem_alloc_pagemap|uvm_disable_hmm",
@@ -165,7 +165,7 @@ SIGNS: tuple[Sign, ...] = (
     Sign(
         "uvm_state",
         r"CUDA unknown error - this may be due to an incorrectly set up environment"
-        r"|cudaErrorUnknown|CUDA error: unknown error|Error 999",
+        r"|cudaErrorUnknown|CUDA error: unknown error|Error 999:",
         SPECIFIC - 4,
         0.7,
         unless=(r"request_free_mem_region", r"os\.environ\[['\"]CUDA_VISIBLE", r"Xid \(PCI"),
