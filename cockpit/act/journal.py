@@ -30,7 +30,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     action: str
     """The plan's id: joins the two lines of one action."""
     phase: Literal["intent", "result"]
-    signal: str
+    operation: str = "kill"
+    """``kill``, ``attach``, or what was done in a run: ``gc``, ``set`` …"""
+    signal: str | None = None
     pid: int
     start_ticks: int | None
     command: str

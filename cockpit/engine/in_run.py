@@ -107,6 +107,8 @@ def ask(
 
 def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByIndex) -> RunOutcome:
     """One operation at the next step of the run. Raises CockpitError with a sentence."""
+    if socket is not None:
+        check_identity(socket, request.start_ticks)
     if request.op == "detach":
         outcome = attaching.detach(request.pid)
         return RunOutcome(ok=outcome.state == "detached", sentence=outcome.sentence)
@@ -120,6 +122,16 @@ def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByInd
         return _outcome(request, data, gpus)
     except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
         raise AgentError(f"pid {request.pid} answered what cannot be read: {error}") from error
+
+
+def check_identity(socket: AgentSocket, start_ticks: int | None) -> None:
+    """The process that answers is the one that was meant. Raises TargetGoneError."""
+    if start_ticks is None:
+        return
+    with Client.connect(socket.pid, socket.path) as client:
+        found = client.call("hello").get("start_ticks")
+    if found != start_ticks:
+        raise TargetGoneError(f"pid {socket.pid} is another process now: nothing was done.")
 
 
 def _call(request: RunRequest) -> tuple[str]:
@@ -202,7 +214,7 @@ def _undo(request: RunRequest, data: Mapping[str, Any]) -> RunRequest | None:
 def _profile_lines(data: Mapping[str, Any]) -> tuple[str, ...]:
     flat = [(k, v) for k, v in data.items() if isinstance(v, int | float | str)]
     lines = [f"{name}: {value}" for name, value in flat]
-    for kernel in data.get("kernels") or data.get("top_kernels") or ():
+    for kernel in data.get("top") or ():
         if isinstance(kernel, dict):
             lines.append("  ".join(str(value) for value in kernel.values()))
     return tuple(lines)
@@ -214,7 +226,7 @@ def _census(data: Mapping[str, Any], deep: bool) -> Census:
             groups=msgspec.convert(data.get("tensors") or (), tuple[TensorGroup, ...]),
             biggest=msgspec.convert(data.get("biggest") or (), tuple[BigTensor, ...]),
             deep=deep,
-            complete=not data.get("truncated") and not data.get("left_out"),
+            complete=bool(data.get("complete")),
         )
     except msgspec.ValidationError as error:
         raise CockpitError(f"The census cannot be read: {error}") from error

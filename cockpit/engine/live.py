@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from cockpit.collect.sampler import Sampler
 from cockpit.engine.machine import Say
 from cockpit.engine.protocol import EngineOptions
 from cockpit.engine.runs import Runs
-from cockpit.errors import RefusedError
+from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.event import Event
 from cockpit.model.memory import (
@@ -29,9 +30,12 @@ from cockpit.model.memory import (
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean, clean_command
 from cockpit.model.time import iso
+from cockpit.procfs import account_name
 
 if TYPE_CHECKING:
+    from cockpit.act.journal import Journal
     from cockpit.act.signal import Kills
 
 VRAM_DEADLINE_S = 0.5
@@ -53,11 +57,20 @@ class LiveMachine:
     @cached_property
     def _kills(self) -> Kills:
         # Late: nobody kills in the first 25 ms, which these imports would add to the first frame.
-        from cockpit.act.journal import Journal
         from cockpit.act.signal import Kills
 
         vram = _LiveVram(self._sampler.gpus)
-        return Kills(vram, Journal(), processes=lambda: self._processes, readonly=self._readonly)
+        rows = self._rows
+        return Kills(vram, self._journal, processes=rows, readonly=self._readonly)
+
+    @cached_property
+    def _journal(self) -> Journal:
+        from cockpit.act.journal import Journal
+
+        return Journal()
+
+    def _rows(self) -> Sequence[Process]:
+        return self._processes
 
     def start(self) -> None:
         """Starts the readers."""
@@ -113,11 +126,14 @@ class LiveMachine:
         from cockpit.engine import in_run
 
         self._refuse_readonly()
-        outcome, socket = in_run.attach(pid, start_ticks, say)
-        if socket is not None:
-            self._runs.note(socket)
-        self._note(outcome.sentence, outcome.ok)
-        return outcome
+
+        def act() -> RunOutcome:
+            outcome, socket = in_run.attach(pid, start_ticks, say)
+            if socket is not None:
+                self._runs.note(socket)
+            return outcome
+
+        return self._journalled("attach", pid, start_ticks, act)
 
     def ask_run(self, pid: int, question: Question, deep: bool) -> Census | Segments | Stacks:
         """Raises CockpitError with a sentence."""
@@ -132,9 +148,52 @@ class LiveMachine:
 
         self._refuse_readonly()
         gpus = self._runs.gpu_by_index(request.pid)
-        outcome = in_run.do(self._runs.socket(request.pid), request, say, gpus)
-        if request.op == "detach":
-            self._runs.forget(request.pid)
+
+        def act() -> RunOutcome:
+            outcome = in_run.do(self._runs.socket(request.pid), request, say, gpus)
+            if request.op == "detach":
+                self._runs.forget(request.pid)
+            return outcome
+
+        what = " ".join(str(part) for part in (request.op, request.name, request.value) if part)
+        return self._journalled(what, request.pid, request.start_ticks, act)
+
+    def _journalled(
+        self, operation: str, pid: int, start_ticks: int | None, act: Callable[[], RunOutcome]
+    ) -> RunOutcome:
+        """Intent before, result after, as with a kill; the outcome is an event as well."""
+        from cockpit.act.journal import Entry, bounded
+
+        row = next((one for one in self._processes if one.pid == pid), None)
+        command = bounded(clean_command(row.command, row.name)) if row is not None else "?"
+
+        def write(
+            phase: Literal["intent", "result"], outcome: str | None, words: str | None
+        ) -> None:
+            self._journal.write(
+                Entry(
+                    at=iso(time.time()),
+                    uid=os.geteuid(),
+                    user=account_name(os.geteuid()),
+                    sudo_user=os.environ.get("SUDO_USER"),
+                    action=f"{operation}-{pid}",
+                    phase=phase,
+                    operation=operation,
+                    pid=pid,
+                    start_ticks=start_ticks,
+                    command=command,
+                    outcome=outcome,
+                    sentence=words,
+                )
+            )
+
+        write("intent", None, None)
+        try:
+            outcome = act()
+        except CockpitError as error:
+            write("result", "failed", clean(str(error)))
+            raise
+        write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
         self._note(outcome.sentence, outcome.ok)
         return outcome
 

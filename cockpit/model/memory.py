@@ -111,6 +111,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
     pid: int
     op: Operation
+    start_ticks: int | None = None
+    """With the pid the identity; None: whoever has the pid (a shell command names it)."""
     name: str | None = None
     """Of the setting, for ``set``; ``start`` or ``stop``, for ``history``."""
     value: str | float | bool | None = None

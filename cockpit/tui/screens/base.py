@@ -37,7 +37,7 @@ class Page(Screen[None]):
     def redraw(self) -> None:
         """Draw the current View again: something of the page's own has changed."""
         view = self.cockpit.view
-        if view is not None and self.is_mounted:
+        if view is not None and self in self.app.screen_stack:
             self.show(view)
 
     def key_line(self, view: View) -> Line:

@@ -62,7 +62,8 @@ class FixMenu(ModalScreen[Fix | None]):
     def chosen(self, event: RowChosen) -> None:
         """Enter or a double click."""
         event.stop()
-        self.dismiss(self._fixes.get(str(event.key)))
+        if self.is_current:  # a second Enter comes when it is closed already
+            self.dismiss(self._fixes.get(str(event.key)))
 
 
 class FixDialog(RunDialog):

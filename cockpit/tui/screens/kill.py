@@ -89,7 +89,8 @@ class KillDialog(ModalScreen[bool]):
 
     def action_leave(self) -> None:
         """Leave; a signal that was sent stays sent, and its result comes as an event."""
-        self.dismiss(self._signalled)
+        if self.is_current:
+            self.dismiss(self._signalled)
 
     def action_signal(self, step: int) -> None:
         """Another signal is another plan."""

@@ -20,7 +20,7 @@ from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.fix_lines import outcome_lines
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.key_line import Hint, key_line
+from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class RunDialog(ModalScreen[bool]):
         self._error: str | None = None
         self._busy = False
         self._done = False
+        self._shown: list[Line] = []
+        self._end_seen = False
 
     def compose(self) -> ComposeResult:
         """Lines alone: nothing has to be typed."""
@@ -95,14 +97,27 @@ class RunDialog(ModalScreen[bool]):
 
     def action_leave(self) -> None:
         """What was begun goes on."""
-        self.dismiss(self._done)
+        if self.is_current:
+            self.dismiss(self._done)
 
     def action_confirm(self) -> None:
         """Do it; after the end, leave."""
         if self._outcome is not None or self._error is not None:
             self.action_leave()
         elif not self._busy and self.can_confirm():
-            self._run()
+            if self._seen_whole:
+                self._run()
+            else:  # nobody confirms what was below the edge
+                self.query_one("#plan", FixedLines).action_page_down()
+                self._show_keys()
+
+    @property
+    def _seen_whole(self) -> bool:
+        """The end of the question has been on screen."""
+        body = self.query_one("#plan", FixedLines)
+        if body.rows and body.size.height and body.top + body.body_height >= len(body.rows):
+            self._end_seen = True
+        return self._end_seen
 
     def action_undo(self) -> None:
         """Ask anew, for the opposite."""
@@ -115,6 +130,7 @@ class RunDialog(ModalScreen[bool]):
         body = self.query_one("#plan", FixedLines)
         for _ in range(abs(lines)):
             (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
+        self._show_keys()
 
     def on_resize(self) -> None:
         """Another width is another text."""
@@ -153,13 +169,22 @@ class RunDialog(ModalScreen[bool]):
             return
         width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
         body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
-        plan = self.query_one("#plan", FixedLines)
-        plan.show_lines(body)
+        if body != self._shown:  # another text has to be seen to its end anew
+            self._shown, self._end_seen = body, False
+        self.query_one("#plan", FixedLines).show_lines(body)
+        self.call_after_refresh(self._show_keys)
+
+    def _show_keys(self) -> None:
+        view = self.cockpit.view
+        if view is None or not self.is_attached:
+            return
         hints = self._hints()
-        if self._outcome is not None and len(body) > plan.body_height > 0:
+        plan = self.query_one("#plan", FixedLines)
+        if len(plan.rows) > plan.body_height > 0:
             hints.append(("↑ ↓", "scroll"))
-        line = key_line(hints, width, view.glyphs)
-        self.query_one("#keys", FixedLines).show_lines([(), line])
+        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        lines = key_lines(hints, width, view.glyphs)
+        self.query_one("#keys", FixedLines).show_lines([(), *lines])
 
     def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
         if self._error is not None:
@@ -179,7 +204,8 @@ class RunDialog(ModalScreen[bool]):
             can_undo = self._outcome is not None and self._outcome.undo is not None
             return [("enter", "close"), *([("u", "undo")] if can_undo else [])]
         hints: list[Hint] = [("esc", "leave it alone")]
-        return [("enter", self.yes()), *hints] if self.can_confirm() else hints
+        yes = self.yes() if self._seen_whole else "see the rest first"
+        return [("enter", yes), *hints] if self.can_confirm() else hints
 
 
 def sentence_lines(text: str, width: int, glyphs: Glyphs) -> list[Line]:
