@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +16,22 @@ import pytest
 
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import (
+    AskAttach,
     AskDetails,
     AskKillPlan,
+    DoInRun,
     EngineOptions,
     Hello,
     Progress,
     Reply,
+    RunAttach,
     RunKill,
     Tick,
     Watch,
 )
 from cockpit.errors import LinkError, UsageError
 from cockpit.model.action import KillRequest, Target
+from cockpit.model.memory import RunRequest
 
 
 @pytest.fixture
@@ -140,3 +147,50 @@ def test_modules_in_the_working_directory_are_not_taken_for_the_standard_library
     link = Link(EngineOptions(demo="busy"), str(tmp_path / "log"))
     assert isinstance(link.receive(5), Hello)
     link.close()
+
+
+def test_what_is_done_in_a_run_stands_in_the_journal_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real attach to a real loop, and the detach; the journal has four lines of it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    target = subprocess.Popen([sys.executable, "-c", "while True: sum(range(9999))"])
+    link = Link(EngineOptions(interval_s=0.5), str(tmp_path / "log"))
+    try:
+        link.send(AskAttach(id=1, pid=target.pid, start_ticks=None))
+        reply = next_of(link, Reply, 15)
+        assert isinstance(reply, Reply)
+        assert reply.attach is not None
+        if reply.attach.way is None:
+            pytest.skip(reply.attach.sentence)
+        ticks = reply.attach.start_ticks
+        link.send(RunAttach(id=2, pid=target.pid, start_ticks=ticks))
+        reply = next_of(link, Reply, 15)
+        assert isinstance(reply, Reply)
+        assert reply.outcome is not None
+        assert reply.outcome.ok, reply.outcome.sentence
+        link.send(DoInRun(id=3, request=RunRequest(pid=target.pid, op="detach", start_ticks=1)))
+        reply = next_of(link, Reply, 15)
+        assert isinstance(reply, Reply)
+        assert reply.exit_code == 5  # another start time is another process
+        link.send(DoInRun(id=4, request=RunRequest(pid=target.pid, op="detach", start_ticks=ticks)))
+        reply = next_of(link, Reply, 15)
+        assert isinstance(reply, Reply)
+        assert reply.outcome is not None
+        assert reply.outcome.ok
+        assert target.poll() is None
+    finally:
+        link.close()
+        target.kill()
+        target.wait()
+    text = (tmp_path / "state" / "cockpit" / "journal.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    told = [(one["operation"], one["phase"], one["outcome"]) for one in lines]
+    assert told == [
+        ("attach", "intent", None),
+        ("attach", "result", "done"),
+        ("detach", "intent", None),
+        ("detach", "result", "failed"),
+        ("detach", "intent", None),
+        ("detach", "result", "done"),
+    ]

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach
 from cockpit.model.memory import RunOutcome
+from cockpit.tui.messages import RowChosen
 from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
 from cockpit.tui.screens.fixes import FixDialog, FixMenu
@@ -279,3 +280,37 @@ async def test_a_long_outcome_is_scrolled_and_its_keys_stay():
         assert "line 59" not in play.text
         await play.pilot.press(*["pagedown"] * 8)
         assert "line 59" in play.text
+
+
+async def test_a_second_enter_in_the_fix_menu_closes_nothing_else():
+    async with stage("busy", (100, 40)) as play:
+        page = await opened(play, 4711, 5)
+        await play.pilot.press("f")
+        menu = play.app.screen
+        assert isinstance(menu, FixMenu)
+        row = menu.query_one("#fixes")
+        menu.post_message(RowChosen(row, row.cursor))
+        menu.post_message(RowChosen(row, row.cursor))
+        await play.pilot.pause(0.2)
+        assert isinstance(play.app.screen, FixDialog)
+        await play.pilot.press("escape")
+        await play.pilot.pause()
+        assert play.app.screen is page
+        await play.tick(2)
+        assert "pid 4711" in play.text
+
+
+async def test_a_fix_on_a_low_terminal_is_confirmed_only_after_its_end_was_seen():
+    async with stage("busy", (40, 12)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", "down", "enter")
+        await play.pilot.pause(0.2)
+        assert isinstance(play.app.screen, FixDialog)
+        await play.pilot.press("enter")
+        assert not sent(play, DoInRun)
+        for _ in range(8):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause(0.1)
+        await play.pilot.press("enter")
+        await play.pilot.pause(0.1)
+        assert len(sent(play, DoInRun)) == 1
