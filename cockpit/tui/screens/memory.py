@@ -304,7 +304,9 @@ class MemoryScreen(SubPage):
         if self._tab == "segments" and self._segments is not None:
             return segment_lines(self._segments, width, glyphs)
         if self._tab == "history" and self._segments is not None:
-            return site_lines(self._segments.sites, width, glyphs)
+            parts = wrapped(foreign(self._segments.sentence or ""), width - 2)
+            why: list[Line] = [((f" {part}", "warn"),) for part in parts if part]
+            return [*why, *site_lines(self._segments.sites, width, glyphs)]
         return None
 
     def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:
