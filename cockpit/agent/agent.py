@@ -22,7 +22,9 @@ import atexit
 import collections
 import contextlib
 import gc
+import itertools
 import json
+import operator
 import os
 import select
 import signal
@@ -81,6 +83,10 @@ MAX_TENSORS_LISTED = 20
 MAX_VISITED = 400_000
 CENSUS_BUDGET_S = 2.0
 LARGEST_FREE_KEPT_S = 60.0
+HOOK_RETRY_S = 0.003
+MAX_HOOK_TRIES = 2000
+"""In a row; every later request tries once more."""
+MAX_CLEANING_S = 0.5
 
 Reply = Dict[str, Any]
 Slices = Generator[None, None, Reply]
@@ -977,12 +983,67 @@ class Seen:
         self.ref = weakref.ref(optimizer)
 
 
+HOOKS = "_global_optimizer_post_hooks"
+"""torch.optim.optimizer's OrderedDict of {number of a handle: callable}."""
+HOOK_KEY = -0x636F636B
+"""torch counts its handles up from 0. One key for every agent of a process, one after another."""
+
+
+def change_hooks(
+    names: Dict[str, Any], old: Any, method: str, arguments: Tuple[Any, ...], references: int
+) -> bool:
+    """``names[HOOKS].method(*arguments)``, where nobody iterates and HOOK_KEY's entry is ``old``.
+
+    An iterator over the hooks (a view of them, too) refers to the OrderedDict, so there is none
+    where ``references`` is the count without one (a program that keeps the OrderedDict under
+    another name gets no hook). Asking and changing are one call into C on
+    purpose: between two calls, even of one expression, another thread may take the GIL and begin
+    to iterate, and its optimizer.step() would then raise "OrderedDict mutated during iteration".
+    """
+    hooks = names[HOOKS]
+    change = getattr(hooks, method)
+    mine = map(operator.is_, map(hooks.get, itertools.repeat(HOOK_KEY, 1)), itertools.repeat(old))
+    counts = map(sys.getrefcount, itertools.repeat(hooks, 1))
+    alone = map(operator.eq, counts, itertools.repeat(references))
+    todo = itertools.compress(itertools.compress(itertools.repeat(arguments, 1), mine), alone)
+    return bool(list(itertools.starmap(change, todo)))
+
+
+def change_hooks_unseen(
+    names: Dict[str, Any], old: Any, method: str, arguments: Tuple[Any, ...]
+) -> bool:
+    """One try; the count without an iterator is taken from a stand-in that nobody else knows."""
+    for references in range(1, 16):
+        held: Any = collections.OrderedDict({} if old is None else {HOOK_KEY: old})
+        stand_in = {HOOKS: held}
+        held = None
+        if change_hooks(stand_in, old, method, arguments, references):
+            return change_hooks(names, old, method, arguments, references)
+    return False
+
+
+def replace_hook(names: Dict[str, Any], old: Any, new: Any) -> bool:
+    """At a key that is there: an OrderedDict's iterators take no notice."""
+    if old is None or names[HOOKS].get(HOOK_KEY) is not old:
+        return False
+    names[HOOKS][HOOK_KEY] = new
+    return True
+
+
+def inert_hook() -> Any:
+    """Stays where we cannot leave; holds nothing of ours, not even this module's names."""
+    return types.FunctionType((lambda *_: None).__code__, {})
+
+
 class Steps:
     """The optimizers' global post-hook: counter, heartbeat, and the only safe point for CUDA."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self.handle: Any = None
+        self.installed = False
+        self.removed: Any = None
+        self.closed = False
+        self.tries = 0
         self.count = 0
         self.seen: Dict[int, Seen] = {}
         self.times: Any = collections.deque(maxlen=64)
@@ -992,20 +1053,55 @@ class Steps:
         self.recording: Optional[Tuple[Job, Recording]] = None
         self.first_step: Optional[Callable[[], None]] = None
 
+    def names(self) -> Optional[Dict[str, Any]]:
+        """torch.optim.optimizer's namespace; None where it is not loaded, or before torch 2.0."""
+        names = getattr(loaded("torch.optim.optimizer"), "__dict__", {})
+        return names if type(names.get(HOOKS)) is collections.OrderedDict else None
+
     def install(self) -> bool:
-        """Once torch.optim is there; False where it is not, or too old (before 2.0)."""
-        if self.handle is None:
-            register = getattr(
-                loaded("torch.optim.optimizer"), "register_optimizer_step_post_hook", None
+        """False where torch.optim is not there, or too old (before 2.0).
+
+        While a thread goes through the hooks it is put off, and the agent's thread tries again.
+        """
+        names = self.names()
+        if names is None:
+            return False
+        if not self.installed and not self.closed:
+            self.tries += 1
+            # What an agent before us had to leave is replaced: that mutates nothing.
+            old = names[HOOKS].get(HOOK_KEY)
+            self.installed = replace_hook(names, old, self.on_step) or change_hooks_unseen(
+                names, None, "__setitem__", (HOOK_KEY, self.on_step)
             )
-            if register is not None:
-                self.handle = register(self.on_step)
-        return self.handle is not None
+        return True
+
+    def retry_s(self) -> Optional[float]:
+        """When the hook is to be tried again; None where it is there, or hopeless for now."""
+        if self.installed or not 0 < self.tries < MAX_HOOK_TRIES:
+            return None
+        return HOOK_RETRY_S
 
     def remove(self) -> None:
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            handle.remove()
+        """Without effect from now on. The entry itself goes when nobody iterates: ``clean``."""
+        self.closed = True
+        names = self.names()
+        if self.installed and names is not None:
+            inert, found = inert_hook(), names[HOOKS].get(HOOK_KEY)
+            if found == self.on_step and replace_hook(names, found, inert):
+                self.removed = inert
+        self.installed = False
+        self.tries = 0
+        self.clean()
+
+    def clean(self) -> bool:
+        """True where nothing of ours is left in torch's hooks."""
+        names, inert = self.names(), self.removed
+        left = names is not None and inert is not None and names[HOOKS].get(HOOK_KEY) is inert
+        if names is not None and left:
+            left = not change_hooks_unseen(names, inert, "pop", (HOOK_KEY,))
+        if not left:
+            self.removed = None
+        return not left
 
     def optimizers(self) -> List[Any]:
         found = [entry.ref() for entry in list(self.seen.values())]
@@ -1373,6 +1469,7 @@ class Agent:
         self.path: Optional[str] = None
         self.thread: Optional[int] = None
         self.stopping = False
+        self.exiting = False
         self.ended = _thread.allocate_lock()
         self.listener: Any = None
         self.epoll: Any = None
@@ -1546,6 +1643,7 @@ class Agent:
 
     def at_exit(self) -> None:
         if self.pid == os.getpid():
+            self.exiting = True
             self.stop()
             self.wait_ended(0.2)
 
@@ -1602,7 +1700,15 @@ class Agent:
                 reg = registry()
                 if reg.agent is self:
                     reg.agent = None
+            with contextlib.suppress(Exception):
+                self.clean_hooks()
             self.ended.release()
+
+    def clean_hooks(self) -> None:
+        """What cannot be taken out in that time stays as an entry that does nothing."""
+        end = time.monotonic() + MAX_CLEANING_S
+        while not self.steps.clean() and not self.exiting and time.monotonic() < end:
+            time.sleep(HOOK_RETRY_S)
 
     def turn(self) -> None:
         for fd, event in self.epoll.poll(self.patience_s()):
@@ -1614,6 +1720,8 @@ class Agent:
             elif fd in self.clients:
                 client = self.clients[fd]
                 self.guarded(client, partial(self.serve, client, event))
+        if self.steps.retry_s() is not None:
+            self.guarded(None, self.steps.install)
         self.guarded(None, self.finish_jobs)
         self.guarded(None, self.run_timers)
         self.run_tasks()
@@ -1631,6 +1739,9 @@ class Agent:
         if self.tasks:
             return 0.0005
         due = [job.deadline for job in list(self.steps.queue)]
+        retry_s = self.steps.retry_s()
+        if retry_s is not None:
+            due.append(time.monotonic() + retry_s)
         recording = self.steps.recording
         if recording is not None:
             due.append(recording[0].deadline)
@@ -1942,7 +2053,7 @@ class Agent:
             "argv": [str(a)[:2000] for a in getattr(sys, "argv", [])[:100]],
             "step": self.steps.count,
             "step_age_s": self.steps.age_s(),
-            "step_hook": self.steps.handle is not None,
+            "step_hook": self.steps.installed,
             "history": self.history_ours,
             "oom_observer": registry().observed,
             "time": time.time(),

@@ -341,3 +341,15 @@ def test_a_faked_capture_delays_what_calls_cuda(torch_python: str, folder: str) 
             Path(f"{folder}/capturing").unlink()
             reply = talk.read()
             assert (reply["id"], reply["ok"]) == (number, True)
+
+
+def test_coming_and_going_beside_slow_hooks_never_breaks_a_step(
+    torch_python: str, folder: str
+) -> None:
+    with running(torch_python, "hooks.py", folder, "150") as program:
+        out, err = program.process.communicate(timeout=120)
+    assert err == b""
+    cycles, seen, steps, ours, hooks = map(int, out.split())
+    assert (cycles, ours, hooks) == (150, 0, 2)
+    assert seen >= 15
+    assert steps > 100
