@@ -1397,11 +1397,12 @@ class TorchFinder:
         return spec
 
     def install(self) -> None:
-        sys.meta_path.insert(0, self)
+        """A new list: an import in another thread goes on over the old one and skips nobody."""
+        sys.meta_path = [self, *sys.meta_path]
 
     def remove(self) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
+        if self in sys.meta_path:
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 # -- one connection --------------------------------------------------------------------------

@@ -58,8 +58,9 @@ class TorchWatch:
         sys.meta_path.insert(0, self)
 
     def remove(self):  # type: () -> None
+        """A new list: an import in another thread goes on over the old one and skips nobody."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def complain(error):  # type: (object) -> None
