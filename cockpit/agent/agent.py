@@ -1201,7 +1201,10 @@ def sentence_of(error: BaseException) -> str:
 def allocator_rows(torch: Any) -> List[Reply]:
     if torch is None:
         return []
-    return [device_row(i, torch._C._cuda_memoryStats(i)) for i in used_devices(torch)]
+    return [
+        dict(device_row(i, torch._C._cuda_memoryStats(i)), uuid=device_uuid(torch, i))
+        for i in used_devices(torch)
+    ]
 
 
 def timed(torch: Any, step: int, run: Callable[[Any], Reply]) -> Reply:

@@ -257,6 +257,10 @@ def test_faked_empty_cache_gives_before_and_after(faked: Program) -> None:
     with faked.talk() as talk:
         data = talk.data("empty_cache")
     assert data["before"][0]["reserved_bytes"] == 12719226880
+    with faked.talk() as talk:
+        uuids = [row["uuid"] for row in talk.data("stats")["devices"]]
+    assert [row["uuid"] for row in data["before"]] == uuids
+    assert [row["uuid"] for row in data["after"]] == uuids
     assert data["after"][0]["reserved_bytes"] == 1 << 30
 
 
