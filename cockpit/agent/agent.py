@@ -1789,6 +1789,10 @@ class Agent:
         client.open = False
         self.clients.pop(client.fd, None)
         self.tasks = [task for task in self.tasks if task[0] is not client]
+        for job in list(self.steps.queue):
+            if job.client is client:
+                with contextlib.suppress(ValueError):  # the training thread has just begun it
+                    self.steps.queue.remove(job)
         with contextlib.suppress(OSError, ValueError):
             self.epoll.unregister(client.fd)
         with contextlib.suppress(OSError):

@@ -55,6 +55,18 @@ def test_without_a_step_nothing_is_done(torch_python: str, folder: str) -> None:
         assert reply["error"] == "No optimizer step within 0.3 s; nothing was done."
 
 
+def test_what_a_client_asked_for_that_went_away_is_not_done(torch_python: str, folder: str) -> None:
+    with running(torch_python, "train.py", folder, "idle") as program:
+        program.wait_socket()
+        with program.talk() as talk:
+            for _ in range(8):
+                talk.send("gc")
+            talk.data("stats")
+        time.sleep(0.2)
+        with program.talk() as talk:  # else: 8 operations wait already
+            assert talk.ask("gc", timeout_s=0.1)["code"] == "no_step"
+
+
 def test_gc_runs_at_a_step_and_says_what_it_cost(trainer: Program) -> None:
     trainer.wait_steps(3)
     with trainer.talk() as talk:
