@@ -87,6 +87,10 @@ HOOK_RETRY_S = 0.003
 MAX_HOOK_TRIES = 2000
 """In a row; every later request tries once more."""
 MAX_CLEANING_S = 0.5
+SILENT_S = 10.0
+"""A connection without a request for so long and without a stream is closed."""
+IDLE_S = 2.0
+"""Such a one makes room where all places are taken."""
 
 Reply = Dict[str, Any]
 Slices = Generator[None, None, Reply]
@@ -1430,6 +1434,8 @@ class Client:
         self.stream_due = 0.0
         self.mask = select.EPOLLIN
         self.open = True
+        self.heard = time.monotonic()
+        self.guest = False
 
     def take_token(self) -> bool:
         now = time.monotonic()
@@ -1752,6 +1758,8 @@ class Agent:
         for client in self.clients.values():
             if client.stream_every:
                 due.append(client.stream_due)
+            elif not self.waits(client):
+                due.append(client.heard + SILENT_S)
             if client.unsent:
                 due.append(client.unsent_since + SLOW_READER_S)
         if self.listen_again:
@@ -1776,14 +1784,38 @@ class Agent:
             connection.close()
             return
         client = Client(connection, pid, uid)
-        if len(self.clients) >= MAX_CLIENTS:
-            refusal = RefusedError("busy", "%d clients are connected already." % MAX_CLIENTS)
-            with contextlib.suppress(OSError):
-                connection.send(encode(refused(0, refusal)))
-            connection.close()
-            return
+        self.make_room(client)
         self.clients[client.fd] = client
         self.epoll.register(client.fd, client.mask)
+
+    def make_room(self, client: Client) -> None:
+        """The one that was silent longest goes. Where all are busy, the new one is a guest: it may
+        detach and nothing else, and the next guest takes its place."""
+        for other in list(self.clients.values()):
+            if other.guest:
+                self.drop(other)
+        if len(self.clients) < MAX_CLIENTS:
+            return
+        since = time.monotonic() - IDLE_S
+        idle = [
+            other
+            for other in self.clients.values()
+            if other.heard <= since and not other.stream_every and not self.waits(other)
+        ]
+        if idle:
+            self.drop(min(idle, key=lambda other: other.heard))
+        else:
+            client.guest = True
+
+    def waits(self, client: Client) -> bool:
+        """For an answer that has not been given to it."""
+        recording = self.steps.recording
+        return (
+            bool(client.unsent)
+            or any(task[0] is client for task in self.tasks)
+            or any(job.client is client for job in [*self.steps.queue, *self.steps.done])
+            or (recording is not None and recording[0].client is client)
+        )
 
     def drop(self, client: Client) -> None:
         client.open = False
@@ -1838,11 +1870,16 @@ class Agent:
                 return
             request = parse(line)
             request_id = request["id"]
+            client.heard = time.monotonic()
+            if client.guest and request["op"] != "detach":
+                raise RefusedError("busy", "%d clients are connected already." % MAX_CLIENTS)
             if not allowed:
                 raise RefusedError("rate", "At most %d requests a second." % MAX_REQUESTS_PER_S)
             data = self.dispatch(client, request)
         except RefusedError as refusal:
             self.send(client, refused(request_id, refusal))
+            if client.guest and request_id:
+                self.drop(client)
         except Exception as error:  # noqa: BLE001 - it becomes the answer
             self.send(client, refused(request_id, RefusedError("failed", sentence_of(error))))
         else:
@@ -1882,6 +1919,9 @@ class Agent:
         for client in list(self.clients.values()):
             if client.unsent and now - client.unsent_since >= SLOW_READER_S:
                 self.drop(client)
+            elif now - client.heard >= SILENT_S and not client.stream_every:
+                if not self.waits(client):
+                    self.drop(client)
             elif client.stream_every and now >= client.stream_due:
                 late = now - client.stream_due
                 client.stream_due = now + client.stream_every - late % client.stream_every

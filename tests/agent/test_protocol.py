@@ -151,6 +151,41 @@ def test_the_fifth_client_is_refused_and_a_place_becomes_free(plain: Program) ->
     wait_for(lambda: can_connect(plain.path))
 
 
+def test_silent_connections_make_room(plain: Program) -> None:
+    silent = [plain.talk() for _ in range(MAX_CLIENTS)]
+    time.sleep(2.2)
+    with plain.talk() as talk:
+        assert talk.data("hello")["pid"] == plain.pid
+        with pytest.raises((EOFError, OSError)):
+            silent[0].ask("hello")
+        assert silent[1].ask("hello")["ok"]
+    for other in silent:
+        other.close()
+
+
+def test_a_silent_connection_is_closed_and_a_stream_is_not(plain: Program) -> None:
+    with plain.talk() as silent, plain.talk() as stream:
+        number = stream.send("stream", hz=1)
+        silent.socket.sendall(b'{"half')
+        began = time.monotonic()
+        with pytest.raises(EOFError):
+            silent.read()
+        assert 9 < time.monotonic() - began < 12
+        assert stream.read()["id"] == number
+
+
+def test_detach_gets_through_four_streams(plain: Program) -> None:
+    streams = [plain.talk() for _ in range(MAX_CLIENTS)]
+    for stream in streams:
+        stream.send("stream", hz=10)
+        stream.read()
+    with plain.talk() as talk:
+        assert talk.ask("hello")["code"] == "busy"
+    with plain.talk() as talk:
+        assert talk.data("detach") == {"oom_observer_stays": False}
+    wait_for(lambda: "cockpit-agent" not in thread_names(plain.pid))
+
+
 def test_more_than_twenty_requests_a_second_are_refused(plain: Program) -> None:
     with plain.talk() as talk:
         replies = [talk.ask("stats") for _ in range(MAX_REQUESTS_PER_S + 10)]
