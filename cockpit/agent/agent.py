@@ -1790,7 +1790,7 @@ class Agent:
 
     def make_room(self, client: Client) -> None:
         """The one that was silent longest goes. Where all are busy, the new one is a guest: it may
-        detach and nothing else, and the next guest takes its place."""
+        ask who this is and detach, nothing else, and the next guest takes its place."""
         for other in list(self.clients.values()):
             if other.guest:
                 self.drop(other)
@@ -1871,7 +1871,7 @@ class Agent:
             request = parse(line)
             request_id = request["id"]
             client.heard = time.monotonic()
-            if client.guest and request["op"] != "detach":
+            if client.guest and request["op"] not in ("hello", "detach"):
                 raise RefusedError("busy", "%d clients are connected already." % MAX_CLIENTS)
             if not allowed:
                 raise RefusedError("rate", "At most %d requests a second." % MAX_REQUESTS_PER_S)
