@@ -2320,7 +2320,9 @@ class Agent:
             raise RefusedError("busy", "A profile is being taken; detach when it is done.")
         data = {"oom_observer_stays": registry().observed}
         self.audit_now(client, request, data)
-        self.unlink_socket()  # before the answer: who hears it may attach anew at once
+        # Before the answer: who hears it may attach anew at once, and must find no agent here.
+        self.stopping = True
+        self.unlink_socket()
         with contextlib.suppress(OSError):
             client.connection.setblocking(True)
             client.connection.settimeout(0.2)

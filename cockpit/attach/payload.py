@@ -32,9 +32,10 @@ if __import__("os").getpid() == pid:
     sys, thread = __import__("sys"), __import__("_thread").get_ident()
     home = sys.modules["os"].__file__.rpartition("/")[0]
     search = sys.modules["_frozen_importlib_external"].PathFinder.find_spec
+    live = [True]  # a rebinding by another thread may bring Library back: then it is to be inert
     class Library:
         def find_spec(name, path=None, target=None):
-            if path is not None or name in sys.builtin_module_names:
+            if not live or path is not None or name in sys.builtin_module_names:
                 return None
             if __import__("_thread").get_ident() != thread:
                 return None
@@ -46,6 +47,7 @@ if __import__("os").getpid() == pid:
     try:
         exec(code, namespace)
     finally:
+        live.clear()
         sys.meta_path = [finder for finder in sys.meta_path if finder is not Library]
     namespace["attach"](how=how)
 """
