@@ -123,7 +123,8 @@ while step != limit:
     step += 1
     if step % 100 == 0:
         digest.update(repr(weights).encode())
-        if limit is None and os.path.exists(sys.argv[1]):
+        # Seldom: whoever lets the GIL go every 4 ms by itself starves its other threads.
+        if limit is None and step % 1000 == 0 and os.path.exists(sys.argv[1]):
             break
 print(step, digest.hexdigest(), flush=True)
 """
