@@ -121,10 +121,10 @@ while step != limit:
     scale = 1.0 / (1.0 + step % 13)
     weights = [w * 0.9999 + scale * ((i * 31 + step) % 17 - 8) for i, w in enumerate(weights)]
     step += 1
-    if step % 100 == 0:
+    if step % 1000 == 0:
+        # Seldom: sha256 and stat let the GIL go, and who does so every 4 ms starves other threads.
         digest.update(repr(weights).encode())
-        # Seldom: whoever lets the GIL go every 4 ms by itself starves its other threads.
-        if limit is None and step % 1000 == 0 and os.path.exists(sys.argv[1]):
+        if limit is None and os.path.exists(sys.argv[1]):
             break
 print(step, digest.hexdigest(), flush=True)
 """
