@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import shutil
-import statistics
 import sys
 import time
 from dataclasses import replace
@@ -157,13 +156,11 @@ def test_a_child_forked_while_the_attach_was_queued_gets_no_agent(runs: Runs):
 
 def test_a_hundred_cycles_leave_the_result_as_it_was(runs: Runs, tmp_path: Path):
     child = runs.start(TRAINER, str(tmp_path / "stop"))
-    answers_ms = []
     for _ in range(100):
-        answers_ms.append(attached(child.pid).answer_ms)
+        outcome = attached(child.pid)
+        assert outcome.answer_ms < 1000
         assert attach.detach(child.pid).state == "detached"
     unharmed(child)
-    # The median: on a full machine a single answer may wait for the interpreter for a second.
-    assert statistics.median(answers_ms) < 500
     (tmp_path / "stop").touch()
     result = child.stdout.readline()
     assert result == undisturbed(runs, result)
