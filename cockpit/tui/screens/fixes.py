@@ -17,7 +17,8 @@ from cockpit.tui.messages import RowChosen
 from cockpit.tui.render.fix_lines import Fix, fix_lines, fix_rows, undo_fix
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import key_line
-from cockpit.tui.screens.run_dialog import EDGE, WIDEST, RunDialog
+from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.run_dialog import RunDialog
 from cockpit.tui.widgets.line_view import FixedLines, LineView
 
 
@@ -47,7 +48,7 @@ class FixMenu(ModalScreen[Fix | None]):
 
     def on_mount(self) -> None:
         """The lists do not change while they are shown."""
-        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        width = text_width(self.app.size.width)
         rows = fix_rows(list(self._fixes.values()), width, self._glyphs)
         self.query_one("#fixes", LineView).show(rows)
         title: Line = (

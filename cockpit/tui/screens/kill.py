@@ -22,14 +22,11 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
+from cockpit.tui.screens.dialog import text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
-
-WIDEST = 100
-EDGE = 4
-"""Columns that border and padding of the dialog take."""
 
 
 class KillDialog(ModalScreen[bool]):
@@ -241,7 +238,7 @@ class KillDialog(ModalScreen[bool]):
 
     @property
     def _width(self) -> int:
-        return min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        return text_width(self.app.size.width)
 
     def _show_keys(self) -> None:
         view = self._cockpit.view

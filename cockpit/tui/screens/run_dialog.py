@@ -21,14 +21,12 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.fix_lines import outcome_lines
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
+from cockpit.tui.screens.dialog import text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
 
-WIDEST = 100
-EDGE = 4
-"""Columns that border and padding of the dialog take."""
 _PROGRESS = 4
 
 
@@ -167,7 +165,7 @@ class RunDialog(ModalScreen[bool]):
         view = self.cockpit.view
         if view is None or not self.is_attached:
             return
-        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        width = text_width(self.app.size.width)
         body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
         if body != self._shown:  # another text has to be seen to its end anew
             self._shown, self._end_seen = body, False
@@ -182,7 +180,7 @@ class RunDialog(ModalScreen[bool]):
         plan = self.query_one("#plan", FixedLines)
         if len(plan.rows) > plan.body_height > 0:
             hints.append(("↑ ↓", "scroll"))
-        width = min(WIDEST, self.app.size.width * 9 // 10) - EDGE
+        width = text_width(self.app.size.width)
         lines = key_lines(hints, width, view.glyphs)
         self.query_one("#keys", FixedLines).show_lines([(), *lines])
 
