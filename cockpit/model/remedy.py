@@ -1,4 +1,4 @@
-"""What a guided fix shows before it runs, and what came of it: one shape for TUI, shell and wire."""
+"""What a guided fix shows before it runs and what came of it: one shape for TUI, shell, wire."""
 
 from __future__ import annotations
 
