@@ -98,7 +98,7 @@ class CudaDevice(Struct, frozen=True, kw_only=True):
     capability: str | None = None
 
 
-class DriverFacts(Struct, frozen=True, kw_only=True):
+class CudaFacts(Struct, frozen=True, kw_only=True):
     """The CUDA driver library in a child with the job's environment."""
 
     opened: dict[str, str] = {}
@@ -178,7 +178,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     kernel: KernelFacts | None = None
     nodes: tuple[DeviceNode, ...] | None = None
     interpreter: InterpreterFacts | None = None
-    driver: DriverFacts | None = None
+    driver: CudaFacts | None = None
     torch: TorchFacts | None = None
     limits: LimitFacts | None = None
     children: dict[str, Child] = {}
