@@ -68,6 +68,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         from cockpit.commands import diagnose
 
         return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
+    if command == "doctor":
+        from cockpit.commands import doctor
+
+        return doctor.run(settings, json=arguments.json, python=arguments.python, pid=arguments.pid)
     if command == "run":
         from cockpit.commands import run
 
@@ -197,6 +201,12 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
     diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
     diagnose.add_argument("--json", action="store_true")
+
+    doctor = commands.add_parser("doctor", help="why does CUDA not work, or proof that it does")
+    doctor.add_argument("--json", action="store_true")
+    whose = doctor.add_mutually_exclusive_group()
+    whose.add_argument("--python", metavar="PATH", help="with this interpreter")
+    whose.add_argument("--pid", type=int, metavar="PID", help="as this running job sees it")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -92,6 +93,7 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     segments: Segments | None = None
     stacks: Stacks | None = None
     outcome: RunOutcome | None = None
+    checkup: Checkup | None = None
 
 
 # -- face → engine
@@ -159,6 +161,13 @@ class DoInRun(Message, frozen=True, kw_only=True, tag="do_in_run"):
     request: RunRequest
 
 
+class AskCheckup(Message, frozen=True, kw_only=True, tag="ask_checkup"):
+    """Examine the machine with a job's Python; takes seconds, changes nothing."""
+
+    id: int
+    request: CheckupRequest
+
+
 class Play(Message, frozen=True, kw_only=True, tag="play"):
     """Steer a replay; other sources ignore it."""
 
@@ -169,7 +178,16 @@ class Play(Message, frozen=True, kw_only=True, tag="play"):
 
 FromEngine = Hello | Tick | Progress | Reply
 ToEngine = (
-    Watch | AskDetails | AskKillPlan | RunKill | AskAttach | RunAttach | AskRun | DoInRun | Play
+    Watch
+    | AskDetails
+    | AskKillPlan
+    | RunKill
+    | AskAttach
+    | RunAttach
+    | AskRun
+    | DoInRun
+    | AskCheckup
+    | Play
 )
 
 _encoder = msgspec.json.Encoder()

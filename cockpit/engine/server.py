@@ -19,6 +19,7 @@ from cockpit import __version__
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
     AskAttach,
+    AskCheckup,
     AskDetails,
     AskKillPlan,
     AskRun,
@@ -189,7 +190,9 @@ class Server:
             self._tick_now()
         self._tree = request.tree
 
-    def _act(self, id_: int, request: RunKill | AskAttach | RunAttach | AskRun | DoInRun) -> Reply:
+    def _act(
+        self, id_: int, request: RunKill | AskAttach | RunAttach | AskRun | DoInRun | AskCheckup
+    ) -> Reply:
         """What a machine does, or asks of a run; on a thread of its own."""
         machine = self._machine
 
@@ -204,6 +207,8 @@ class Server:
             return Reply(id=id_, outcome=machine.run_attach(request.pid, request.start_ticks, say))
         if isinstance(request, DoInRun):
             return Reply(id=id_, outcome=machine.do_in_run(request.request, say))
+        if isinstance(request, AskCheckup):
+            return Reply(id=id_, checkup=machine.checkup(request.request, say))
         answer = machine.ask_run(request.pid, request.question, request.deep)
         if isinstance(answer, Census):
             return Reply(id=id_, census=answer)
