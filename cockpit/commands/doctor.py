@@ -69,13 +69,15 @@ def lines(found: Checkup, *, colour: bool = False) -> Iterator[str]:
     """A line a step; beneath those that did not pass the evidence and what to do."""
     yield f"Examined: {clean(found.subject.sentence)}"
     yield ""
+    told: set[Fix] = set()
     for check in found.checks:
-        yield from _step(check, colour)
+        yield from _step(check, colour, told)
     yield ""
     yield _sum(found)
 
 
-def _step(check: Check, colour: bool) -> Iterator[str]:
+def _step(check: Check, colour: bool, told: set[Fix]) -> Iterator[str]:
+    """``told``: what was printed already; two steps may have one cause."""
     mark = f"{_MARKS[check.status]:<5}"
     if colour and check.status in _COLOURS:
         mark = f"\x1b[{_COLOURS[check.status]}m{mark}\x1b[0m"
@@ -87,7 +89,9 @@ def _step(check: Check, colour: bool) -> Iterator[str]:
     for one in check.evidence:
         yield from (_INDENT + line for line in _wrap(f"{one.source}: {one.text}", "> ", "  "))
     for fix in check.fixes if check.status == "fail" else check.fixes[:1]:
-        yield from _fix(fix)
+        if fix not in told:
+            told.add(fix)
+            yield from _fix(fix)
 
 
 def _fix(fix: Fix) -> Iterator[str]:
