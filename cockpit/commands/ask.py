@@ -71,14 +71,16 @@ def one_snapshot(settings: Settings) -> Snapshot:
         remove_log(link)
 
 
-def first_tick(link: Link) -> Snapshot:
-    """Raises LinkError when no tick comes within 3 s."""
-    end = time.monotonic() + PATIENCE_S
+def first_tick(link: Link, patience_s: float = PATIENCE_S) -> Snapshot:
+    """Raises LinkError when no tick comes in time."""
+    end = time.monotonic() + patience_s
     while (left := end - time.monotonic()) > 0:
         message = link.receive(left)
         if isinstance(message, Tick):
             return message.snapshot
-    raise LinkError("The engine gave no reading within 3 seconds: is the machine overloaded?")
+    raise LinkError(
+        f"The engine gave no reading within {patience_s:g} seconds: is the machine overloaded?"
+    )
 
 
 def answer(

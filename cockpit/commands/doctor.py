@@ -20,6 +20,8 @@ from cockpit.settings import Settings
 
 PATIENCE_S = 300.0
 """Longer than all time limits of the engine's children together."""
+FIRST_TICK_S = 15.0
+"""A GPU that hangs keeps a complete reading waiting; it is what the doctor is asked about."""
 WIDTH = 100
 _MARKS: dict[CheckStatus, str] = {
     "pass": "ok",
@@ -37,7 +39,7 @@ def run(settings: Settings, *, json: bool, python: str | None, pid: int | None) 
     """0 when no step failed, warnings or not; else 1. Raises what the engine refuses."""
     link = open_link(settings, complete=True)
     try:
-        first_tick(link)
+        first_tick(link, FIRST_TICK_S)
         found = _ask(link, CheckupRequest(pid=pid, python=python))
     finally:
         link.close()

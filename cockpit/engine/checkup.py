@@ -191,12 +191,16 @@ class _Examination:
             "driver", stand_in, CudaFacts, self._limits.driver_s, paths
         )
 
+    def _has_started(self) -> bool:
+        facts, child = self._found.interpreter, self._found.children.get("interpreter")
+        return facts is not None and child is not None and child.failure is None
+
     def _stand_in(self, job: Job) -> Job | None:
         """The job; where it has no Python, with ours, which only we ourselves may need to run."""
         unread = self._found.unread
         if job.outside:
             unread["driver"] = f"Not tried: {job.why}."
-        elif job.python is not None and self._found.interpreter is not None:
+        elif job.python is not None and self._has_started():
             return job
         elif job.python is not None or job.owner.uid != os.geteuid():
             unread["driver"] = "Not tried: the job's interpreter did not start."
@@ -211,7 +215,7 @@ class _Examination:
 
     def _torch(self, job: Job) -> None:
         facts = self._found.interpreter
-        if job.python is None or facts is None or not facts.has_torch:
+        if not self._has_started() or facts is None or not facts.has_torch:
             self._found.unread["torch"] = "There is no torch to look at."
             return
         self._say("importing torch, and computing on each idle GPU")
