@@ -93,8 +93,12 @@ def of_process(pid: int, start_ticks: int | None = None, proc: str = "/proc") ->
             "only. Ask that user, or use sudo."
         )
     cwd = f"{proc}/{pid}/cwd"
+    python: str | None
     outside = not _same(f"{proc}/{pid}/root/", "/")
     python, why = (None, _outside(pid, proc)) if outside else _interpreter(pid, environment, proc)
+    if python is not None and owner.uid == 0 and (who := _writer(python)) is not None:
+        why = f"pid {pid} runs {clean(python)} as root, which {who} may change"
+        python = None
     again = procfs.stat(proc, pid)
     if isinstance(again, Gap) or again.start_ticks != stat.start_ticks:
         raise TargetGoneError(f"Process {pid} ended while it was looked at.")
@@ -245,7 +249,19 @@ def _called(pid: int, environment: Mapping[str, str], proc: str) -> Iterator[str
             yield os.path.join(folder, "bin", "python")
 
 
+def _writer(python: str) -> str | None:
+    """Who but root could have written an interpreter that root's job runs."""
+    try:
+        owner = owner_of(python)
+    except RefusedError:
+        return "others"
+    return None if owner.uid == 0 else procfs.user_name(owner.uid)
+
+
 def _outside(pid: int, proc: str) -> str:
+    """Not entered, also where we could: outside of its cgroup and without its limits the
+    container's interpreter would be given our rights, which a container is there to withhold.
+    """
     groups = procfs.read_long(f"{proc}/{pid}/cgroup", 16384)
     name = container_of("" if isinstance(groups, Gap) else procfs.text(groups), {})
     return (

@@ -37,7 +37,8 @@ _INDENT = " " * 25
 
 def run(settings: Settings, *, json: bool, python: str | None, pid: int | None) -> int:
     """0 when no step failed, warnings or not; else 1. Raises what the engine refuses."""
-    link = open_link(settings, complete=True)
+    # --only would make entries of CUDA_VISIBLE_DEVICES look as if they named no GPU.
+    link = open_link(msgspec.structs.replace(settings, only=None), complete=True)
     try:
         first_tick(link, FIRST_TICK_S)
         found = _ask(link, CheckupRequest(pid=pid, python=python))

@@ -59,7 +59,7 @@ def _by_number(entry: str, gpus: Sequence[Gpu]) -> int | None:
     # Like strtol: what follows the digits does not count.
     match = _NUMBER.match(entry)
     number = int(match[1]) if match else -1
-    return gpus[number].index if 0 <= number < len(gpus) else None
+    return number if any(gpu.index == number for gpu in gpus) else None
 
 
 def _by_uuid(entry: str, gpus: Sequence[Gpu]) -> int | None:

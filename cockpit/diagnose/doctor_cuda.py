@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cockpit.diagnose.devices import names, resolve
-from cockpit.diagnose.doctor_driver import HIDDEN
 from cockpit.diagnose.verdict import (
     Done,
     Verdict,
@@ -59,7 +58,7 @@ def libcuda(facts: Facts, done: Done) -> Verdict:
 def _no_library(facts: Facts, cuda: CudaFacts) -> Verdict:
     evidence = (seen("dlopen", clean(cuda.library_error or "")),)
     if kernel_is_hidden(facts):
-        return Verdict("not_applicable", f"There is no libcuda.so.1 here. {HIDDEN}", evidence)
+        return Verdict("not_applicable", "There is no libcuda.so.1 here either.", evidence)
     return Verdict(
         "fail",
         "libcuda.so.1, the CUDA part of the driver, is not found in the job's environment.",
@@ -119,7 +118,7 @@ def visible_devices(facts: Facts, _done: Done) -> Verdict:
         value = "is not set" if variable is None else f"is '{clean(variable)}'"
         return silent(f"CUDA_VISIBLE_DEVICES {value}; there is no GPU to compare it with.")
     if variable is None:
-        return passed(f"CUDA_VISIBLE_DEVICES is not set: all {plural(len(gpus), 'GPU')}.")
+        return passed(f"CUDA_VISIBLE_DEVICES is not set; visible: {plural(len(gpus), 'GPU')}.")
     shown = clean(variable)
     found = resolve(variable, gpus)
     evidence = [seen("environment", f"CUDA_VISIBLE_DEVICES='{shown}'")]

@@ -15,11 +15,11 @@ from cockpit.diagnose.verdict import (
     waits_for,
 )
 from cockpit.model.checkup_facts import Facts
-from cockpit.model.finding import Evidence
+from cockpit.model.finding import Evidence, Fix
 from cockpit.model.gpu import DriverError, Gpu
 from cockpit.model.text import clean, plural
 
-HIDDEN = (
+_HIDDEN = (
     "The kernel shows no NVIDIA device here although the driver answers: a sandbox hides it, "
     "or the driver is a stand-in."
 )
@@ -42,6 +42,16 @@ _KERNEL_WORDS = command(
     "sudo dmesg | grep -E 'NVRM|nvidia' | tail -20",
     "the driver explains there why it does not start a device",
     admin=True,
+)
+
+_NO_HARDWARE = Fix(
+    title="Use a machine with an NVIDIA GPU; pass it through where this is a virtual one",
+    kind="hardware",
+    value="lspci -d 10de:",
+    risk="safe",
+    why="no driver can make up for a card that the bus does not show",
+    loses="nothing",
+    verify="lspci -d 10de: lists the GPU",
 )
 
 NVML_CAUSES = {
@@ -67,12 +77,13 @@ def pci(facts: Facts, _done: Done) -> Verdict:
     if kernel.wsl:
         return silent("In WSL the GPU is reached through /dev/dxg, not through the PCI bus.")
     if driver_speaks(facts):
-        return silent(HIDDEN)
+        return silent(_HIDDEN)
     return Verdict(
         "fail",
         "No NVIDIA GPU is on the PCI bus of this machine.",
         (seen("sysfs", "/sys/bus/pci/devices has no display controller of vendor 0x10de"),),
         "container_without_gpu",
+        fixes=() if facts.job.container else (_NO_HARDWARE,),
     )
 
 
@@ -82,7 +93,7 @@ def kernel_module(facts: Facts, done: Done) -> Verdict:
     if blocked := waits_for(done, "pci"):
         return blocked
     if kernel is None or (not kernel.module_version and kernel_is_hidden(facts)):
-        return silent(HIDDEN)
+        return silent("No module is shown here either.")
     if kernel.wsl:
         return silent("In WSL the driver is the Windows one.")
     drivers = {one.driver for one in kernel.gpus or ()}
@@ -144,7 +155,7 @@ def device_nodes(facts: Facts, done: Done) -> Verdict:
         return silent("In WSL there is /dev/dxg instead.")
     if not nodes:
         if kernel_is_hidden(facts):
-            return silent(HIDDEN)
+            return silent("No device files are shown here either.")
         return Verdict(
             "fail",
             "There are no device files /dev/nvidia* where the job runs.",

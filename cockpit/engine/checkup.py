@@ -108,6 +108,7 @@ class _Examination:
         self._limits = limits
         self._environment = environment
         self._found = _Gathered()
+        self._began_with = snapshot()
         self._judged: Snapshot | None = None
         """The tick by which the idle devices were chosen."""
 
@@ -229,7 +230,7 @@ class _Examination:
         """Sets ``tried``. Busy ones are hidden from the child: not even a context is made there."""
         driver = self._found.driver
         devices = driver.devices if driver is not None else ()
-        self._judged = tick = self._tick()
+        self._judged = tick = self._tick(newer=True)
         idle = [one for one in devices if one.uuid and _is_idle(one, tick)]
         self._found.tried = tuple(one.ordinal for one in idle)
         environment = dict(job.environment)
@@ -289,7 +290,9 @@ class _Examination:
         thread.join(limit)
         self._found.took_s[source] = time.monotonic() - began
         if not box:
-            self._found.unread[source] = f"The reading took longer than {limit:g} s: cut off."
+            late = f"The reading took longer than {limit:g} s: cut off."
+            failed = "The reading failed: the engine's log has the details."
+            self._found.unread[source] = late if thread.is_alive() else failed
             return None
         if isinstance(box[0], Exception):
             self._found.unread[source] = f"It cannot be read: {box[0]}."
@@ -298,15 +301,21 @@ class _Examination:
         result: T = box[0]
         return result
 
-    def _tick(self) -> Snapshot:
-        """The engine's newest, waited for at the start of an engine. Raises CockpitError."""
+    def _tick(self, *, newer: bool = False) -> Snapshot:
+        """The engine's newest; ``newer``: one that was taken since the checkup began, if it comes
+        in time. Raises CockpitError where there is none at all.
+        """
         began = time.monotonic()
-        while time.monotonic() - began < self._limits.snapshot_s:
-            if (found := self._snapshot()) is not None:
-                self._found.took_s.setdefault("nvml", time.monotonic() - began)
-                return found
+        found = self._snapshot()
+        while found is None or (newer and found is self._began_with):
+            if time.monotonic() - began > self._limits.snapshot_s:
+                break
             time.sleep(0.05)
-        raise CockpitError("The engine has no reading of the GPUs yet: try again.")
+            found = self._snapshot()
+        if found is None:
+            raise CockpitError("The engine has no reading of the GPUs yet: try again.")
+        self._found.took_s.setdefault("nvml", time.monotonic() - began)
+        return found
 
 
 def _is_idle(device: CudaDevice, tick: Snapshot) -> bool:

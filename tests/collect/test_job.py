@@ -140,6 +140,18 @@ def test_root_runs_nothing_that_another_user_could_have_written(
         jobs.of_path(str(copy / "bin/python"), os.environ)
 
 
+@needs_root
+def test_nor_does_it_where_its_own_job_does(
+    start: Start, environment: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "venv"
+    shutil.copytree(environment, copy, symlinks=True)
+    os.chown(copy / "lib", 65534, 65534)
+    found = jobs.of_process(start([str(copy / "bin/python"), "-c", SLEEP]))
+    assert found.python is None
+    assert "may change" in found.why
+
+
 def test_a_path_that_is_no_program_is_refused(tmp_path: Path) -> None:
     for path in (str(tmp_path), str(tmp_path / "none"), "no-such-python"):
         with pytest.raises(UsageError):

@@ -44,7 +44,7 @@ SNAPSHOT = Snapshot(
     gpus=GPUS,
     sampler=SamplerStatus(interval_s=1.0),
 )
-QUICK = Limits(interpreter_s=3.0, driver_s=3.0, torch_s=60.0)
+QUICK = Limits(interpreter_s=5.0, driver_s=5.0, torch_s=60.0, snapshot_s=0.1)
 
 # What `import torch` finds first: the real torch with the names of a CUDA build. The CPU plays
 # every device, and says in $PLAYED which devices were visible while it computed.
@@ -226,7 +226,7 @@ def test_an_interpreter_that_hangs_is_cut_off_and_the_rest_is_examined(
 ) -> None:
     python = stand_in(tmp_path, "import time\ntime.sleep(120)")
     began = time.monotonic()
-    found = examine(environment, python=python, limits=Limits(interpreter_s=1.0))
+    found = examine(environment, python=python, limits=replace_limits(interpreter_s=1.0))
     assert time.monotonic() - began < 10
     assert found.finding is not None
     assert found.finding.facts["step"] == "interpreter"
@@ -255,7 +255,7 @@ def test_torch_that_hangs_while_imported_is_cut_off(
 
 
 def replace_limits(**seconds: float) -> Limits:
-    return Limits(**{"interpreter_s": 5.0, "driver_s": 5.0, **seconds})
+    return Limits(**{"interpreter_s": 5.0, "driver_s": 5.0, "snapshot_s": 0.1, **seconds})
 
 
 def test_a_broken_torch_is_told_with_its_last_words(
@@ -341,9 +341,22 @@ def test_without_a_python_that_has_torch_it_says_where_it_looked(
 
 
 def test_an_engine_without_a_reading_says_so(environment: dict[str, str]) -> None:
-    limits = Limits(snapshot_s=0.2)
     with pytest.raises(CockpitError, match="no reading"):
-        examine(environment, python=sys.executable, snapshot=None, limits=limits)
+        examine(environment, python=sys.executable, snapshot=None)
+
+
+@needs_torch
+def test_idle_is_judged_by_a_reading_that_is_newer_than_the_question(
+    environment: dict[str, str],
+) -> None:
+    holder = Process(pid=4242, devices=(DeviceUse(gpu=1, vram_bytes=GIB, sm_pct=None),))
+    ticks = [SNAPSHOT, replace(SNAPSHOT, processes=(holder,))]
+    request = CheckupRequest(python=TORCH)
+    limits = replace_limits(torch_s=60.0, snapshot_s=3.0)
+    checkup(
+        request, lambda: ticks.pop(0) if len(ticks) > 1 else ticks[0], print, limits, environment
+    )
+    assert played(environment) == [f"0 GPU-{UUIDS[0]}"]
 
 
 def test_two_subjects_are_one_too_many() -> None:
