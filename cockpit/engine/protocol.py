@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -92,6 +93,7 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     segments: Segments | None = None
     stacks: Stacks | None = None
     outcome: RunOutcome | None = None
+    flow: FlowState | None = None
 
 
 # -- face → engine
@@ -159,6 +161,27 @@ class DoInRun(Message, frozen=True, kw_only=True, tag="do_in_run"):
     request: RunRequest
 
 
+class StartFlow(Message, frozen=True, kw_only=True, tag="start_flow"):
+    """Begin a guided flow; changes nothing. Answered by ``flow``."""
+
+    id: int
+    request: FlowRequest
+
+
+class AnswerFlow(Message, frozen=True, kw_only=True, tag="answer_flow"):
+    """What the user said to the flow's open question. Answered by ``flow``."""
+
+    id: int
+    flow: str
+    answer: FlowAnswer
+
+
+class CancelFlow(Message, frozen=True, kw_only=True, tag="cancel_flow"):
+    """Stop the fix that runs, as soon as that is safe; the open answer comes then."""
+
+    flow: str
+
+
 class Play(Message, frozen=True, kw_only=True, tag="play"):
     """Steer a replay; other sources ignore it."""
 
@@ -169,7 +192,18 @@ class Play(Message, frozen=True, kw_only=True, tag="play"):
 
 FromEngine = Hello | Tick | Progress | Reply
 ToEngine = (
-    Watch | AskDetails | AskKillPlan | RunKill | AskAttach | RunAttach | AskRun | DoInRun | Play
+    Watch
+    | AskDetails
+    | AskKillPlan
+    | RunKill
+    | AskAttach
+    | RunAttach
+    | AskRun
+    | DoInRun
+    | StartFlow
+    | AnswerFlow
+    | CancelFlow
+    | Play
 )
 
 _encoder = msgspec.json.Encoder()

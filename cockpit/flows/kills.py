@@ -1,0 +1,78 @@
+"""Offers that end processes: strays, whole jobs, and SIGKILL for what ignored SIGTERM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows.flow import Known, Remedy
+from cockpit.model.process import Process
+from cockpit.model.text import plural, size
+
+
+def strays(known: Known) -> Iterator[Remedy]:
+    """All strays of the user at once where there are several, then each."""
+    found = [one for one in known.holders() if one.stray is not None and known.may_end(one)]
+    if len(found) > 1:
+        total = sum(one.vram_bytes or 0 for one in found)
+        yield kill(
+            found,
+            title=f"end all {plural(len(found), 'stray')}",
+            because=f"Together they hold {size(total)}.",
+        )
+    for one in found:
+        assert one.stray is not None
+        yield kill([one], title=f"end stray {one.pid}", because=one.stray.sentence)
+
+
+def survivors(known: Known) -> Iterator[Remedy]:
+    """SIGKILL for those whose SIGTERM was sent in this flow and that are still there."""
+    asked = {pid for done in known.done if not done.verified for pid in done.pids}
+    for one in known.holders():
+        if one.pid in asked and known.may_end(one):
+            yield kill(
+                [one],
+                title=f"end {one.pid} by SIGKILL",
+                signal="KILL",
+                because="It is still there after SIGTERM; SIGKILL cannot be ignored.",
+            )
+
+
+def idle_holders(known: Known) -> Iterator[Remedy]:
+    """Own processes that hold memory and compute nothing: notebooks, forgotten sessions."""
+    for one in known.holders():
+        if one.stray is None and known.may_end(one) and is_idle(one):
+            yield kill(
+                [one],
+                title=f"end {one.pid}, which holds {size(one.vram_bytes)} and computes nothing",
+                because="It is idle now; what it holds in memory and has not saved is lost.",
+            )
+
+
+def job(known: Known, because: str) -> Iterator[Remedy]:
+    """The whole job of the process that the flow is about."""
+    one = known.process
+    if one is not None and known.may_end(one):
+        yield kill([one], title=f"end the whole job of {one.pid}", job=True, because=because)
+
+
+def kill(
+    processes: list[Process],
+    *,
+    title: str,
+    because: str,
+    signal: str = "TERM",
+    job: bool = False,
+    final: bool = False,
+) -> Remedy:
+    """By pid and start time."""
+    targets = tuple((one.pid, one.start_ticks) for one in processes)
+    values = {"targets": targets, "title": title, "signal": signal, "job": job}
+    pids = tuple(one.pid for one in processes)
+    return Remedy("kill", values, because=because, final=final, pids=pids)
+
+
+def is_idle(process: Process) -> bool:
+    """Neither the SMs nor a core work for it. Not known is not idle."""
+    if process.cpu_pct is None or process.cpu_pct >= 3.0:
+        return False
+    return all((use.sm_pct or 0.0) < 1.0 for use in process.devices)
