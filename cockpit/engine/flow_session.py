@@ -37,10 +37,6 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
 WHAT_IS_WRONG = "What is wrong?"
-TAKE_UP = (
-    ("go_on", "go on where it was left"),
-    ("anew", "start anew; what was done stays"),
-)
 
 
 @dataclass(frozen=True)
@@ -144,19 +140,21 @@ class FlowSession:
         option = answer.option
         assert option is not None
         state = machine.chosen(self._state, option)
-        if answer.command:
-            self._edit(option, answer.command)
+        if answer.command or answer.where is not None:
+            self._edit(option, answer)
         ready = self._ready[option]
         if ready.preview.refusal is not None:
             raise RefusedError(ready.preview.refusal)
         self._state = state
         return self._shown()
 
-    def _edit(self, option: int, command: tuple[str, ...]) -> None:
-        action = remedies.edited(self._ready[option].action, command)
+    def _edit(self, option: int, answer: FlowAnswer) -> None:
+        ready = self._ready[option]
+        action = remedies.edited(ready.action, answer.command, answer.where)
         if action is None:
-            raise UsageError("The command line of this fix cannot be edited.")
-        self._ready[option] = _Ready(action, action.preview())
+            raise UsageError("This fix has no command line that could be changed.")
+        preview = replace_struct(action.preview(), because=ready.preview.because)
+        self._ready[option] = _Ready(action, preview)
 
     def _confirm(self, answer: FlowAnswer, say: Say) -> FlowState:
         preview = self._preview()

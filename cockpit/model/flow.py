@@ -140,3 +140,5 @@ class FlowAnswer(Struct, frozen=True, kw_only=True):
     leave: bool = False
     command: tuple[str, ...] = ()
     """To ``choose``, with ``option``: the command line as the user has edited it."""
+    where: Literal["background", "tmux", "terminal"] | None = None
+    """To ``choose``, with ``option``: where the command is to run."""
