@@ -86,7 +86,7 @@ class FlowSession:
                 )
                 return self._shown()
             self._enter(flow)
-            return self._looked(known, say)
+            return self._looked(known)
 
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
         """Move on. Raises UsageError for an answer to another question."""
@@ -134,7 +134,7 @@ class FlowSession:
             self.request = self.tools.facts.of_run(self.request, value)
         elif key == "take_up":
             self._take_up(value)
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     def _chosen(self, answer: FlowAnswer) -> FlowState:
         option = answer.option
@@ -188,7 +188,7 @@ class FlowSession:
         if self._state.phase == "ended":
             return self._end()
         self.request = self.tools.facts.after(self.request, outcome)
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     def _undo(self, number: int, say: Say) -> FlowState:
         index = machine.undoable(self._state)[number]
@@ -212,7 +212,7 @@ class FlowSession:
         )
         self._state = machine.undone(self._state, index, outcome)
         self._save()
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     # -- looking
 
@@ -239,7 +239,7 @@ class FlowSession:
             say=say,
         )
 
-    def _looked(self, known: Known, say: Say) -> FlowState:
+    def _looked(self, known: Known) -> FlowState:
         assert self._flow is not None
         question = self.tools.facts.question(self._flow.id, self.request, self.id, self._state)
         if question is not None:

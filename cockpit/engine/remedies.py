@@ -43,7 +43,7 @@ def build(remedy: Remedy, known: Known, machine: Machine) -> Action | None:
     """None: it does not apply here (no such argument, no certain place, a demo)."""
     if machine.source != "live" and remedy.kind not in ON_ANY_MACHINE:
         return None
-    return _BUILDERS[remedy.kind](remedy.values, known, machine)
+    return _BUILDERS[remedy.kind](_Wanted(remedy.values, known, machine))
 
 
 def edited(
@@ -75,6 +75,15 @@ _UNDOS: dict[str, Callable[[UndoRecord, Console], Outcome]] = {
 }
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What an Action is made of."""
+
+    values: Mapping[str, Any]
+    known: Known
+    machine: Machine
+
+
 class _Kills:
     """The machine's own kill, in the shape that the Action wants."""
 
@@ -90,14 +99,14 @@ class _Kills:
         return self._machine.run_kill(plan_id, typed, say)
 
 
-def _kill(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
-    targets = tuple(Target(pid=pid, start_ticks=ticks) for pid, ticks in values["targets"])
-    request = KillRequest(targets=targets, signal=values["signal"], job=values["job"])
-    return KillProcesses(_Kills(machine), request)
+def _kill(of: _Wanted) -> Action:
+    targets = tuple(Target(pid=pid, start_ticks=ticks) for pid, ticks in of.values["targets"])
+    request = KillRequest(targets=targets, signal=of.values["signal"], job=of.values["job"])
+    return KillProcesses(_Kills(of.machine), request)
 
 
-def _operation(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
-    return InRun(RunRequest(**values), machine.do_in_run)
+def _operation(of: _Wanted) -> Action:
+    return InRun(RunRequest(**of.values), of.machine.do_in_run)
 
 
 @dataclass(frozen=True)
@@ -129,47 +138,49 @@ class _Attach:
         return Outcome(ok=told.ok, sentence=told.sentence)
 
 
-def _attach(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
-    return _Attach(machine, values["pid"], values["start_ticks"])
+def _attach(of: _Wanted) -> Action:
+    return _Attach(of.machine, of.values["pid"], of.values["start_ticks"])
 
 
-def _relaunch(values: Mapping[str, Any], known: Known, machine: Machine) -> Action | None:
-    return relaunch(values, known)
+def _relaunch(of: _Wanted) -> Action | None:
+    return relaunch(of.values, of.known)
 
 
-def _patch(values: Mapping[str, Any], known: Known, machine: Machine) -> Action | None:
-    frames = known.fact("frames") or [values["place"]]
-    places = locate(frames, known.command.cwd if known.command else known.request.cwd)
-    return suggest_first(values["kind"], places, dict(values["facts"]))
+def _patch(of: _Wanted) -> Action | None:
+    frames = of.known.fact("frames") or [of.values["place"]]
+    places = locate(frames, of.known.command.cwd if of.known.command else of.known.request.cwd)
+    return suggest_first(of.values["kind"], places, dict(of.values["facts"]))
 
 
-def _edit(values: Mapping[str, Any], known: Known, machine: Machine) -> Action | None:
-    places = locate(values["place"], known.command.cwd if known.command else known.request.cwd)
+def _edit(of: _Wanted) -> Action | None:
+    places = locate(
+        of.values["place"], of.known.command.cwd if of.known.command else of.known.request.cwd
+    )
     if not places:
         return None
     file, line = places[0]
-    words = (str(values["suggestion"]),)
+    words = (str(of.values["suggestion"]),)
     return EditByHand(file, line, words, f"open {os.path.basename(file)} at line {line}")
 
 
-def _install_torch(values: Mapping[str, Any], known: Known, machine: Machine) -> Action | None:
-    python = values["python"]
-    gpus = [one for one in known.snapshot.gpus if one.compute_capability]
-    driver = known.snapshot.driver
+def _install_torch(of: _Wanted) -> Action | None:
+    python = of.values["python"]
+    gpus = [one for one in of.known.snapshot.gpus if one.compute_capability]
+    driver = of.known.snapshot.driver
     choice = fitting_build(
         tuple(one.compute_capability for one in gpus if one.compute_capability),
         driver.version,
         driver.cuda_version,
     )
-    return InstallTorch(python, known.uid, choice)
+    return InstallTorch(python, of.known.uid, choice)
 
 
-def _first_step(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
-    return FirstStep(machine, values["python"])
+def _first_step(of: _Wanted) -> Action:
+    return FirstStep(of.machine, of.values["python"])
 
 
-def _ladder(values: Mapping[str, Any], known: Known, machine: Machine) -> Action | None:
-    return Ladder.of(known)
+def _ladder(of: _Wanted) -> Action | None:
+    return Ladder.of(of.known)
 
 
 @dataclass(frozen=True)
@@ -190,34 +201,34 @@ class _Told:
             refusal="This is for you to do: the cockpit cannot.",
         )
 
-    def run(self, console: Console) -> Outcome:
+    def run(self, console: Console) -> Outcome:  # noqa: ARG002
         """Raises UsageError: there is nothing to run."""
         raise UsageError("This is for you to do: the cockpit cannot.")
 
 
-def _explain(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
-    return _Told(values)
+def _explain(of: _Wanted) -> Action:
+    return _Told(of.values)
 
 
-def _admin(values: Mapping[str, Any], known: Known, machine: Machine) -> Action:
+def _admin(of: _Wanted) -> Action:
     """With sudo in the user's terminal, where every line is a plain command."""
-    if any(_SHELL_ONLY & set(line) for line in values["lines"]):
-        return _Told(values)
+    if any(_SHELL_ONLY & set(line) for line in of.values["lines"]):
+        return _Told(of.values)
     try:
-        words = tuple(tuple(shlex.split(line)) for line in values["lines"])
+        words = tuple(tuple(shlex.split(line)) for line in of.values["lines"])
         return AdminStep(
-            title=values["title"],
+            title=of.values["title"],
             commands=tuple(one[1:] if one[:1] == ("sudo",) else one for one in words),
             why="",
-            loses=values["loses"],
-            verify=values["verify"],
+            loses=of.values["loses"],
+            verify=of.values["verify"],
             in_terminal=True,
         )
     except (ValueError, UsageError):  # a quote without its end; a shell
-        return _Told(values)
+        return _Told(of.values)
 
 
-_BUILDERS: dict[str, Callable[[Mapping[str, Any], Known, Machine], Action | None]] = {
+_BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
     "kill": _kill,
     "operation": _operation,
     "free_frames": _operation,

@@ -1,4 +1,4 @@
-"""Slower than expected: the data first, then the CPU, the clocks, the neighbours, the arithmetic."""
+"""Slower than expected: data first, then the CPU, clocks, neighbours, and the arithmetic."""
 
 from __future__ import annotations
 
