@@ -51,7 +51,7 @@ class Alert(NamedTuple):
     gpu: int | None = None
     pid: int | None = None
     finding: Finding | None = None
-    """The finding that says so (the worst of several with one title); None: a reading does."""
+    """The finding that says so (the first of several with one title); None: a reading does."""
 
 
 def alerts(snapshot: Snapshot) -> list[Alert]:
@@ -121,9 +121,9 @@ def _fitting(found: Sequence[Alert], room: int) -> list[Alert]:
 
 def _findings(snapshot: Snapshot) -> Iterable[Alert]:
     """One alert for all findings that say the same words of several GPUs."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[Severity, str, str], list[Finding]] = {}
     for one in worst_first(snapshot.findings):
-        groups.setdefault((one.cause, bare_title(one)), []).append(one)
+        groups.setdefault((one.severity, one.cause, bare_title(one)), []).append(one)
     for group in groups.values():
         yield _of_group(group, snapshot)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cockpit.model.text import rate, size
+from cockpit.model.text import age, rate, size
 from cockpit.tui.render.cells import foreign
 
 _MOST = 40
@@ -13,18 +13,31 @@ _MOST = 40
 
 
 def _number(value: float) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """At most four digits that say something, and never an exponent for what people count."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _seconds(value: float) -> str:
+    words = f"{_number(value)} s"
+    return f"{words} ({age(value)})" if 120 <= value < 1e15 else words
+
+
+def _rate(value: float) -> str:
+    words = rate(value)
+    return f"{words[:-1]} {words[-1]}B/s" if words[-1].isalpha() else f"{words} B/s"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
-    "_bytes_per_s": lambda value: f"{rate(value)}B/s",
+    "_bytes_per_s": _rate,
     "_bytes_per_step": lambda value: f"{size(value)} a step",
     "_bytes": size,
     "_pct": lambda value: f"{_number(value)} %",
-    "_share": lambda value: f"{value:.1%}",
+    "_share": lambda value: f"{value * 100:.1f} %",
     "_ms": lambda value: f"{_number(value)} ms",
     "_mhz": lambda value: f"{_number(value)} MHz",
-    "_s": lambda value: f"{_number(value)} s",
+    "_s": _seconds,
     "_w": lambda value: f"{_number(value)} W",
     "_c": lambda value: f"{_number(value)} °C",
 }

@@ -25,7 +25,7 @@ _WIDEST = 130
 """Longer lines of prose are hard to read."""
 _SOURCE = 24
 _FACT = 22
-_PLACED = ("gpu", "pid", "severity")
+_PLACED = ("gpu", "gpus", "pid", "pids", "holders", "severity")
 """Facts that stand at the top already."""
 _MOST_EVIDENCE = 60
 _NO_CAUSE = ("unknown", "benign", "recovered")
@@ -147,8 +147,9 @@ def _evidence(evidence: Sequence[Evidence], width: int) -> list[Line]:
     if not evidence:
         return []
     shown = evidence[:_MOST_EVIDENCE]
-    sources = [_source(one) for one in shown]
-    left = min(_SOURCE, max(map(width_of, sources)))
+    most = min(_SOURCE, width // 4)
+    sources = [_source(one, most) for one in shown]
+    left = max(map(width_of, sources))
     lines = [heading("Evidence")]
     for source, one in zip(sources, shown, strict=True):
         lines += labelled(source, foreign(one.text), left, width)
@@ -157,9 +158,10 @@ def _evidence(evidence: Sequence[Evidence], width: int) -> list[Line]:
     return lines
 
 
-def _source(one: Evidence) -> str:
+def _source(one: Evidence, width: int) -> str:
+    """The number of the line is never cropped away."""
     line = "" if one.line is None else f" line {one.line}"
-    return foreign(one.source) + line
+    return crop(foreign(one.source), width - width_of(line)) + line
 
 
 def _facts(finding: Finding, width: int) -> list[Line]:
