@@ -290,3 +290,15 @@ async def test_the_pages_are_drawn_only_while_they_are_in_front(monkeypatch):
         await play.pilot.press("escape")
         await play.tick(3)
         assert len(calls) == drawn
+
+
+async def test_the_pages_of_a_gpu_and_of_a_process_say_what_is_found_about_them():
+    async with stage("stray", (100, 30)) as play:
+        await begin(play, *three())
+        await play.pilot.press("1")
+        await play.tick()
+        assert play.text.splitlines()[1] == " ! slowed by heat"
+        await play.pilot.press("escape", "w", "enter")
+        await play.tick()
+        assert isinstance(play.app.screen, ProcessScreen)
+        assert "! Rank 0 never called the collective" in play.text.splitlines()[1]

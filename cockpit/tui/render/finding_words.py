@@ -59,6 +59,7 @@ CAUSE_WORDS: dict[str, str] = {
     "rank_behind": "rank behind",
     "collective_timeout": "NCCL",
     "uneven_inputs": "uneven ranks",
+    "duplicate_gpu": "ranks share it",
     "shm_too_small": "shm",
     "p2p_acs": "P2P",
     "io_stall": "I/O stall",
