@@ -12,8 +12,12 @@ from typing import NamedTuple
 from cockpit.model.finding import Finding
 from cockpit.model.finding_subject import pids_of
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.time import moment, seconds_since
 
 CLEARED_KEPT = 20
+FIRST_LOOK_S = 60.0
+"""Rules want to see a trouble for a while before they speak: what is found within this time was
+probably there before the cockpit came."""
 
 
 class Known(NamedTuple):
@@ -25,7 +29,7 @@ class Known(NamedTuple):
     """As it was said last."""
     since: str
     from_start: bool
-    """It was there when the cockpit began to look: it may be older than ``since``."""
+    """Found within :data:`FIRST_LOOK_S` of the first look: it may be much older than ``since``."""
     cleared_at: str | None = None
     """Of the first snapshot without it; None while it stands."""
 
@@ -38,6 +42,7 @@ class FindingHistory:
         self._cleared: list[Known] = []
         """The newest last."""
         self._newest_at = ""
+        self._began_at = ""
         self._count = 0
 
     def append(self, snapshot: Snapshot) -> None:
@@ -47,23 +52,26 @@ class FindingHistory:
             return
         if at < self._newest_at:  # a replay was moved back
             self._standing, self._cleared, self._newest_at = [], [], ""
-        first, self._newest_at = not self._newest_at, at
+        if not self._newest_at:
+            self._began_at = at
+        self._newest_at = at
         before, self._standing = self._standing, []
         for finding in snapshot.findings:
             old = _taken(before, finding)
             if old is not None:
                 self._standing.append(old._replace(finding=finding))
             else:
-                self._standing.append(self._new(finding, at, first))
+                self._standing.append(self._new(finding, at))
         gone = [one._replace(cleared_at=at) for one in before]
         self._cleared = [*self._cleared, *gone][-CLEARED_KEPT:]
 
-    def _new(self, finding: Finding, at: str, first: bool) -> Known:
+    def _new(self, finding: Finding, at: str) -> Known:
         again = _taken(self._cleared, finding)
-        if again is None:
-            self._count += 1
-        number = self._count if again is None else again.number
-        return Known(number, finding, at, first)
+        if again is not None:  # it was seen to begin
+            return Known(again.number, finding, at, False)
+        self._count += 1
+        looked_s = seconds_since(self._began_at, moment(at))
+        return Known(self._count, finding, at, looked_s is None or looked_s < FIRST_LOOK_S)
 
     def known(self) -> tuple[Known, ...]:
         """Those that stand, in the engine's order; then the cleared ones, the newest first."""

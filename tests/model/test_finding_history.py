@@ -24,7 +24,7 @@ def finding(cause="thermal", **changes):
 
 def at(second: int, *findings: Finding) -> Snapshot:
     return Snapshot(
-        taken_at=f"2026-11-30T12:00:{second:02d}.000Z",
+        taken_at=f"2026-11-30T12:{second // 60:02d}:{second % 60:02d}.000Z",
         host=Host(name="box"),
         driver=Driver(),
         findings=findings,
@@ -40,17 +40,18 @@ def told(*snapshots: Snapshot):
 
 
 def test_a_finding_keeps_the_time_at_which_it_came_while_its_numbers_move():
-    (known,) = told(at(1), at(2, finding()), at(3, finding(title="It is hotter")))
-    assert known.since.endswith(":02.000Z")
+    (known,) = told(at(1), at(70, finding()), at(71, finding(title="It is hotter")))
+    assert known.since.endswith("12:01:10.000Z")
     assert known.finding.title == "It is hotter"
     assert not known.from_start
     assert known.cleared_at is None
 
 
-def test_one_that_is_there_at_the_first_look_may_be_older():
-    (known,) = told(at(1, finding()), at(2, finding()))
+def test_one_that_is_found_soon_after_the_first_look_may_be_older():
+    known, late = told(at(1), at(9, finding()), at(70, finding(), finding("dataloader")))
     assert known.from_start
-    assert known.since.endswith(":01.000Z")
+    assert known.since.endswith(":09.000Z")
+    assert not late.from_start
 
 
 def test_one_that_is_gone_stays_known_with_the_time_at_which_it_cleared():
