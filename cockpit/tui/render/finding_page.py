@@ -25,8 +25,8 @@ _WIDEST = 130
 """Longer lines of prose are hard to read."""
 _SOURCE = 24
 _FACT = 22
-_PLACED = ("gpu", "gpus", "pid", "pids", "holders", "severity")
-"""Facts that stand at the top already."""
+_PLACED = ("gpu", "gpus", "pid", "pids", "holders", "kill", "severity")
+"""Facts that stand at the top already, or in the fix."""
 _MOST_EVIDENCE = 60
 _NO_CAUSE = ("unknown", "benign", "recovered")
 
