@@ -12,6 +12,8 @@ from textual.dom import DOMNode
 def ids() -> frozenset[str]:
     """Of every page, dialog and list; imports them all, so only a config with keys asks."""
     from cockpit.tui.app import CockpitApp
+    from cockpit.tui.screens.finding import FindingScreen
+    from cockpit.tui.screens.findings import FindingsScreen
     from cockpit.tui.screens.gpu import GpuScreen
     from cockpit.tui.screens.kill import KillDialog
     from cockpit.tui.screens.memory import MemoryScreen
@@ -26,6 +28,8 @@ def ids() -> frozenset[str]:
         GpuScreen,
         ProcessScreen,
         MemoryScreen,
+        FindingsScreen,
+        FindingScreen,
         KillDialog,
         LineView,
         FilterInput,
