@@ -198,8 +198,11 @@ class _Words:
         return tuple(w for w in (*kept[:end], *self._added, *kept[end:]) if w is not None)
 
     def _with_equals(self) -> bool:
-        forms = [one.form for one in self._known.found if one.name.startswith("--")]
-        return "equals" in forms and "space" not in forms
+        """As the rest is written; not for options that are found with their value apart."""
+        program = self._known.program
+        arguments = self._known.words[program.arguments_at :] if program else ()
+        joined = any(word.startswith("--") and "=" in word for word in arguments)
+        return joined and all(one.form != "space" for one in self._known.found)
 
 
 def _done(known: Recognised, words: _Words) -> Change | None:

@@ -173,7 +173,17 @@ def _of_python(walk: _Walk) -> Program | Literal["next"]:
             if letter:
                 attached = word[1:][letter.end() :]
                 return _of_module(walk, attached or walk.take())
-    return _done(walk, "script", walk.take(), walk.position - 1)
+    return _of_script(walk)
+
+
+def _of_script(walk: _Walk) -> Program | Literal["next"]:
+    """``python …/bin/torchrun``: as /proc shows a program that begins with ``#!python``."""
+    at = walk.position
+    word = walk.take()
+    name = os.path.basename(word)
+    if name in PROGRAMS:
+        return _of_program(walk, word, name, at)
+    return _of_launcher(walk, name) or _done(walk, "script", word, at)
 
 
 def _of_module(walk: _Walk, module: str) -> Program | Literal["next"]:

@@ -237,7 +237,7 @@ def _reads(name: str, torch_version: str | None) -> bool:
 
 
 def _settings(text: str) -> list[str]:
-    """Parts between commas, but not those in brackets (``roundup_power2_divisions:[256:1,512:2]``)."""
+    """Parts between commas, but not in brackets (``roundup_power2_divisions:[256:1,512:2]``)."""
     return [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
 
 
