@@ -37,7 +37,10 @@ class Records(Protocol):
         """The directory of the newest run that had this variable in its environment."""
 
     def look(self, directory: str, lines: int) -> SeenRun | None:
-        """How the run is now; None: there is no readable record (any more)."""
+        """How the run is now, with its last lines; None: there is no readable record (any more).
+
+        With 0 lines its output, up to 16 MiB, is not read at all.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +152,7 @@ class Relaunch(Planned):
 
     def _watch(self, directory: str, console: Console, began: float) -> Outcome:
         check, told = Check(self.before, self.terms, began), 0
-        while (seen := self.records.look(directory, TAIL)) is not None:
+        while (seen := self.records.look(directory, 0)) is not None:
             answer = check.take(seen, time.monotonic()) or self._give_up(seen, console, began)
             if answer is not None:
                 return self._outcome(check, seen, directory, answer)
@@ -173,12 +176,13 @@ class Relaunch(Planned):
         self, check: Check, seen: SeenRun | None, directory: str, answer: Answer
     ) -> Outcome:
         after = check.measure(seen, time.monotonic())
+        last = self.records.look(directory, TAIL)
         return Outcome(
             ok=True,
             sentence=clean(answer.sentence),
             verified=answer.verified,
             compared=compared(self.before, after),
-            output=seen.output if seen else (),
+            output=last.output if last else (),
             path=directory,
         )
 

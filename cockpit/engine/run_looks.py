@@ -80,7 +80,7 @@ def _seen(run: RunRecord, told: list[Mapping[str, Any]], lines: int) -> SeenRun:
         steps_per_s=min((float(rate) for rate in rates), default=None),
         allocated_peak_bytes=_peak(rows, "allocated_peak_bytes"),
         reserved_peak_bytes=_peak(rows, "reserved_peak_bytes"),
-        output=tuple(run.output(lines)),
+        output=tuple(run.output(lines)) if lines else (),
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cockpit.act.command_change import change, halve_batch
@@ -326,14 +326,9 @@ def test_every_row_of_the_table_has_a_source_and_no_name_means_two_things() -> N
 
 
 WORD = st.text(alphabet="abcb-=_.1 $'\n\"é/[]{}", max_size=8)
-PART = st.one_of(
-    WORD,
-    st.sampled_from(
-        "--batch-size --bs=32 -b32 32 --fp16 --bf16 True --device cpu train.batch_size=8 -- -j "
-        "--grad-accum 4 --compile --no-cuda -m SOLVER.IMS_PER_BATCH --logging_steps --precision "
-        "16-mixed --num-workers".split()
-    ),
-)
+TYPED = "--batch-size --bs=32 -b32 32 --fp16 --bf16 True --device cpu train.batch_size=8 -- -j"
+MORE = "--grad-accum 4 --compile --no-cuda -m SOLVER.IMS_PER_BATCH --logging_steps 16-mixed -x"
+PART = st.one_of(WORD, st.sampled_from([*TYPED.split(), *MORE.split(), "--precision"]))
 HEADS = [
     ("python", "t.py"),
     ("torchrun", "--nproc-per-node", "2", "t.py"),
@@ -344,6 +339,7 @@ THINGS = [("batch", "3"), ("accumulation", "3"), ("workers", "3"), ("precision",
 THINGS += [("precision", "fp32"), ("checkpointing", "on"), ("compile", "off"), ("device", "cuda")]
 
 
+@settings(deadline=None)  # two cores, shared
 @given(st.sampled_from(HEADS), st.lists(PART, max_size=8), st.sampled_from(THINGS))
 def test_a_change_leaves_every_other_word_as_it_was(
     head: tuple[str, ...], rest: list[str], thing: tuple[str, str]
@@ -366,6 +362,7 @@ def test_a_change_leaves_every_other_word_as_it_was(
     assert change(done.argv, *thing) is None or thing[0] == "precision"  # type: ignore[arg-type]
 
 
+@settings(deadline=None)  # two cores, shared
 @given(st.lists(WORD, max_size=6))
 def test_no_command_line_makes_it_fail(words: list[str]) -> None:
     with contextlib.suppress(NotUnderstoodError):
@@ -374,6 +371,7 @@ def test_no_command_line_makes_it_fail(words: list[str]) -> None:
     halve_batch(words)
 
 
+@settings(deadline=None)  # two cores, shared
 @given(st.lists(st.text(alphabet="ab '\"-=1", max_size=6), max_size=5))
 def test_words_inside_a_shells_string_come_back_as_they_were(rest: list[str]) -> None:
     inner = ["python", "t.py", *rest, "--bs", "8"]

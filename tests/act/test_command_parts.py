@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cockpit.act.command_environment import assigned, place
@@ -54,6 +54,7 @@ def test_a_whole_line_has_directory_variables_and_what_is_unset() -> None:
     assert assignment("a.b", "c d") == "'a.b=c d'"
 
 
+@settings(deadline=None, max_examples=40)  # each starts a bash
 @given(st.text(alphabet=st.characters(blacklist_characters="\0"), max_size=12))
 def test_bash_reads_back_exactly_what_was_quoted_and_no_control_character_is_shown(
     word: str,
@@ -155,6 +156,7 @@ def test_typer_parameters_with_a_default_are_options() -> None:
     assert found["--batch-size"].default == "8"
 
 
+@settings(deadline=None)  # two cores, shared
 @given(st.text(max_size=60))
 def test_no_source_and_no_help_makes_it_fail(text: str) -> None:
     declared_in_source(text)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cockpit.act.action import Console
+from cockpit.act.boot import cockpit_command
 from cockpit.act.command_change import halve_batch
 from cockpit.act.identity import read_stat
 from cockpit.act.relaunch import Relaunch
@@ -27,7 +28,6 @@ from cockpit.engine.run_looks import RunLooks, measure
 from cockpit.errors import CockpitError, RefusedError, TargetGoneError
 from cockpit.model.run_command import RunCommand, RunMeasure
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 TERMS = Terms(settle_s=30.0, patience_s=40.0, poll_s=0.1)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")
@@ -55,7 +55,7 @@ def work(tmp_path: Path) -> Path:
     """The run's directory: its name has to be quoted, and a module in it must not be ours."""
     folder = tmp_path / "my $run"
     folder.mkdir()
-    (folder / "signal.py").write_text("raise SystemExit('the wrong module was imported')\n")
+    (folder / "msgspec.py").write_text("raise SystemExit('the wrong module was imported')\n")
     (folder / "train.py").write_text((PROGRAMS / "plain_train.py").read_text())
     return folder
 
@@ -66,9 +66,9 @@ def failed(state: Path, work: Path) -> Callable[..., RunRecord]:
 
     def run(*words: str, python: str = sys.executable, **env: str) -> RunRecord:
         subprocess.run(
-            [sys.executable, "-m", "cockpit", "run", "--", python, "-P", "train.py", *words],
+            cockpit_command("run", "--", python, "train.py", *words),
             cwd=work,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **env},
+            env={**os.environ, **env},
             capture_output=True,
             timeout=60,
         )
@@ -115,12 +115,12 @@ def test_a_failed_run_is_started_again_with_half_the_batch_and_ends_well(
     seen = action.preview()
     assert seen.refusal is None
     assert seen.lines[0] == (
-        f"cd '{work}' && cockpit run --name train.py --background -- {sys.executable} -P train.py "
+        f"cd '{work}' && cockpit run --name train.py --background -- {sys.executable} train.py "
         "--batch-size 16 --accum-steps 2"
     )
     assert seen.lines[1:3] == (
-        f"- {sys.executable} -P train.py --batch-size 32",
-        f"+ {sys.executable} -P train.py --batch-size 16 --accum-steps 2",
+        f"- {sys.executable} train.py --batch-size 32",
+        f"+ {sys.executable} train.py --batch-size 16 --accum-steps 2",
     )
     speaker, said = console()
     outcome = action.run(speaker)
@@ -232,7 +232,7 @@ def living(work: Path) -> Iterator[Callable[..., int]]:
 def test_a_living_run_is_known_by_its_process_and_has_to_be_ended_first(
     state: Path, work: Path, living: Callable[..., int]
 ) -> None:
-    argv = (sys.executable, "-P", "train.py", "--wait", "60", "-b", "8", "a\nb" * 0 or "--steps=2")
+    argv = (sys.executable, "train.py", "--wait", "60", "-b", "8", "--steps=2")
     pid = living(*argv, env={**os.environ, "KEPT": "yes", "SOME_TOKEN": "secret"})
     command = from_process(pid)
     assert (command.argv, command.cwd, command.pid) == (argv, str(work), pid)
@@ -243,7 +243,7 @@ def test_a_living_run_is_known_by_its_process_and_has_to_be_ended_first(
     assert f"pid {pid} still runs" in (action.preview().refusal or "")
     with pytest.raises(RefusedError, match="end it first"):
         action.run(console()[0])
-    beside = relaunch(command, alongside=True, argv=(*argv[:4], "0", *argv[5:]))
+    beside = relaunch(command, alongside=True, argv=(*argv[:3], "0", *argv[4:]))
     assert "goes on beside it" in beside.preview().loses
     assert beside.run(console()[0]).verified is True
     os.kill(pid, signal.SIGKILL)
@@ -255,7 +255,7 @@ def test_a_command_longer_than_the_process_table_shows_is_whole(
     state: Path, living: Callable[..., int]
 ) -> None:
     long = "x" * 9000
-    pid = living(sys.executable, "-P", "train.py", "--wait", "60", "--print", long, b"--print=\xff")  # type: ignore[arg-type]
+    pid = living(sys.executable, "train.py", "--wait", "60", "--print", long, b"--print=\xff")  # type: ignore[arg-type]
     argv = from_process(pid).argv
     assert argv[-2] == long
     assert os.fsencode(argv[-1]) == b"--print=\xff"
@@ -265,7 +265,7 @@ def test_of_a_rank_the_launcher_is_started_again(
     state: Path, work: Path, living: Callable[..., int], torch_python: str
 ) -> None:
     (work / "rank.py").write_text("import time; print('up', flush=True); time.sleep(60)\n")
-    run = (torch_python, "-P", "-m", "torch.distributed.run", "--nproc-per-node", "2", "rank.py")
+    run = (torch_python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "rank.py")
     launcher = living(*run)
 
     def ranks() -> list[int]:
@@ -284,7 +284,7 @@ def test_of_a_rank_the_launcher_is_started_again(
 
 def test_a_rank_without_its_launcher_is_refused(state: Path, living: Callable[..., int]) -> None:
     env = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    pid = living(sys.executable, "-P", "train.py", "--wait", "60", env=env)
+    pid = living(sys.executable, "train.py", "--wait", "60", env=env)
     assert "one rank of a distributed run" in (relaunch(from_process(pid)).preview().refusal or "")
 
 
@@ -495,7 +495,7 @@ done
 
 def inside(work: Path, **more: Any) -> RunCommand:
     known = {
-        "argv": (sys.executable, "-P", "train.py", "-b", "16", "--print", "NCCL_DEBUG"),
+        "argv": (sys.executable, "train.py", "-b", "16", "--print", "NCCL_DEBUG"),
         "cwd": str(work),
         "uid": os.geteuid(),
         "source": "process",
