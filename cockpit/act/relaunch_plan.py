@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,7 +59,10 @@ class Planned:
         if self.command.container is None:
             return None
         placed = place(self.new_argv, self.set_environment, self.unset)
-        return enter(self.command, placed.argv, placed.set)
+        # What the image or the container sets can only be unset inside.
+        unset = [word for name in self.unset for word in ("-u", name)]
+        argv = ("env", *unset, *placed.argv) if unset else placed.argv
+        return enter(self.command, argv, placed.set)
 
     def start(self, entry: Entry | None) -> Start:
         """What is started here, outside of containers."""
@@ -154,6 +157,10 @@ class Planned:
         if self.old_lives() and not self.alongside:
             pid = self.command.pid
             return f"pid {pid} still runs and holds its GPU: end it first, then start it again."
+        if self.where == "terminal" and not _is_text(
+            (*self.new_argv, *self.environment({}).values())
+        ):
+            return "It has bytes that are no UTF-8 text: start it in the background, or in tmux."
         if self.where == "tmux" and shutil.which("tmux") is None:
             return "There is no tmux here: start it in the background."
         return None
@@ -166,3 +173,8 @@ class Planned:
         found = program if os.path.isabs(program) else os.path.join(cwd, program)
         there = os.access(found, os.X_OK) if "/" in program else shutil.which(program, path=path)
         return None if there else f"Its program is not there any more: {clean(program)}"
+
+
+def _is_text(words: Iterable[str]) -> bool:
+    """Can go over the wire; os.fsdecode makes lone surrogates of other bytes."""
+    return not any("\ud800" <= character <= "\udfff" for word in words for character in word)

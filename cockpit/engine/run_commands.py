@@ -156,7 +156,8 @@ def _cleaned(environment: Mapping[str, str], meta: Meta | None) -> dict[str, str
 def _incomplete(argv: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
     if not argv:
         return "The process does not show its command (it is ending, or hides it)."
-    if all(name in environment for name in _RANK) and not _launches(argv):
+    several = all(name in environment for name in _RANK) and environment["WORLD_SIZE"] != "1"
+    if several and not _launches(argv):
         return (
             "It is one rank of a distributed run whose launcher is not known: start the whole run "
             "again by the command that started it."

@@ -251,6 +251,32 @@ def test_a_living_run_is_known_by_its_process_and_has_to_be_ended_first(
     assert action.preview().refusal is None
 
 
+def test_of_a_living_run_of_ours_nothing_that_we_had_set_is_handed_on(
+    state: Path, work: Path
+) -> None:
+    words = ("run", "--background", "--name", "mine", "--")
+    argv = (sys.executable, "train.py", "--wait", "60")
+    env = {**os.environ, "PYTHONPATH": "/own", "SOME_TOKEN": "secret", "COCKPIT_RELAUNCH": "old"}
+    subprocess.run(cockpit_command(*words, *argv), cwd=work, env=env, check=True)
+    record = wait_for(lambda: list_runs(str(state)))[0]
+    pid = record.meta.pid
+    try:
+        command = from_process(pid)
+        assert (command.argv, command.name, command.directory) == (argv, "mine", record.directory)
+        assert command.environment["PYTHONPATH"] == "/own"
+        assert command.environment["SOME_TOKEN"] == "secret"
+        left = set(command.environment) - set(env)
+        assert not {name for name in left if name.startswith(("COCKPIT_", "TORCH_"))}
+        assert "COCKPIT_RELAUNCH" not in command.environment
+        assert command.unknown == ()
+        assert from_record(record.directory).pid == pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: list_runs(str(state))[0].exit)
+    ended = from_record(record.directory)
+    assert (ended.pid, ended.unknown) == (None, ("SOME_TOKEN",))
+
+
 def test_a_command_longer_than_the_process_table_shows_is_whole(
     state: Path, living: Callable[..., int]
 ) -> None:
@@ -431,6 +457,21 @@ def test_in_the_users_terminal_the_face_runs_it_and_the_engine_looks(
     assert (outcome.verified, outcome.sentence) == (True, "train.py ended with status 0")
 
 
+def test_bytes_that_cannot_go_over_the_wire_are_started_by_the_engine_itself(
+    state: Path, tmp_path: Path
+) -> None:
+    odd = typed(
+        (sys.executable, "-c", "import sys, os; print(os.fsencode(sys.argv[1]))", "\udcff"),
+        str(tmp_path),
+    )
+    assert "UTF-8" in (relaunch(odd, where="terminal").preview().refusal or "")
+    seen = relaunch(odd).preview()
+    assert seen.refusal is None
+    assert r"$'\xff'" in seen.lines[0]
+    outcome = relaunch(odd).run(console()[0])
+    assert outcome.output == (r"b'\xff'",)
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_cancelling_leaves_the_run_or_ends_it_by_its_own_pid(
     state: Path, tmp_path: Path, ends: bool
@@ -519,6 +560,8 @@ def test_a_run_in_a_container_is_started_through_it(
     outcome = action.run(console()[0])
     assert outcome.verified is True, outcome
     assert "NCCL_DEBUG=INFO" in outcome.output
+    bare = relaunch(inside(work), unset=("NCCL_DEBUG",)).preview().lines[0]
+    assert f"0123456789ab env -u NCCL_DEBUG {sys.executable} train.py" in bare
     first = relaunch(inside(work, inner_pid=1)).preview()
     assert "The container ends with this run" in (first.refusal or "")
     assert first.lines[0].startswith("docker run --rm --gpus all --ipc=host")

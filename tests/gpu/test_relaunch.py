@@ -1,4 +1,4 @@
-"""A run that has no room on a real GPU is started again with half the batch, and passes the step."""
+"""A run without room on a real GPU is started again with half the batch, and passes the step."""
 
 from __future__ import annotations
 
