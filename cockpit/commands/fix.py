@@ -52,7 +52,6 @@ def request_of(
         log=os.path.abspath(log) if log is not None else None,
         command=tuple(words),
         cwd=os.getcwd(),
-        environment=dict(os.environ),
     )
 
 

@@ -22,6 +22,7 @@ from cockpit.attach.run_record import RunRecord
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
+from cockpit.engine.run_looks import measure
 from cockpit.errors import CockpitError, TargetGoneError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
@@ -31,7 +32,8 @@ from cockpit.model.flow import Done, FlowId, FlowRequest
 from cockpit.model.memory import Stacks
 from cockpit.model.process import Process
 from cockpit.model.remedy import Outcome
-from cockpit.model.run_command import RunCommand
+from cockpit.model.run import Run
+from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, clean_command
 from cockpit.paths import state_directory
@@ -59,6 +61,7 @@ class Facts:
         self.journal = Journal() if self._live else None
         self._command: RunCommand | None = None
         self._checkup: Checkup | None = None
+        self._before: RunMeasure | None = None
 
     # -- where it starts from
 
@@ -69,7 +72,8 @@ class Facts:
                 os.close(os.open(request.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
             except OSError as error:
                 raise TargetGoneError(f"{clean(request.log)}: {error.strerror}.") from error
-        if request.run is None and request.pid is not None and self._folder is not None:
+        known = request.run or request.command
+        if not known and request.pid is not None and self._folder is not None:
             record = run_record.record_of(str(self._folder), request.pid)
             if record is not None:
                 return replace(request, run=record.meta.id)
@@ -136,7 +140,8 @@ class Facts:
         process = _process(snapshot, request)
         run = next((one for one in snapshot.runs if one.pid == request.pid), None)
         if "command" in needs:
-            self._command = self._find_command(request) or self._command
+            self._command = self._find_command(request, run) or self._command
+            self._before = self._measured(run) or self._before
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
         return Known(
@@ -147,6 +152,7 @@ class Facts:
             process=process,
             run=run,
             command=self._command,
+            before=self._before,
             checkup=self._checkup if "checkup" in needs else None,
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
             answers=answers,
@@ -193,15 +199,27 @@ class Facts:
             raise TargetGoneError("The record of this run is gone.")
         return io.BytesIO("\n".join(record.output()).encode(errors="replace"))
 
-    def _find_command(self, request: FlowRequest) -> RunCommand | None:
+    def _measured(self, run: Run | None) -> RunMeasure | None:
+        """Of the run before anything was changed: a later one does not count."""
+        if self._command is None or (self._before is not None and run is None):
+            return None
+        return measure(self._command.directory, run)
+
+    def _find_command(self, request: FlowRequest, run: Run | None) -> RunCommand | None:
+        found = self._command_of(request)
+        if found is None or run is None or run.torch_version is None:
+            return found
+        return replace(found, torch_version=run.torch_version)
+
+    def _command_of(self, request: FlowRequest) -> RunCommand | None:
         if not self._live:
             return None
-        if request.command:
-            return typed(request.command, request.cwd or os.getcwd())
         record = self._record(request.run)
         try:
             if record is not None:
                 return from_record(record.directory)
+            if request.command:
+                return typed(request.command, request.cwd or os.getcwd())
             if request.pid is not None:
                 return from_process(request.pid, request.start_ticks)
         except CockpitError:

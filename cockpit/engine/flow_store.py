@@ -32,7 +32,6 @@ class Saved(Struct, frozen=True, kw_only=True):
     id: str
     saved_at: str
     request: FlowRequest
-    """Without the environment: secrets are in it."""
     done: tuple[Done, ...]
     tried: tuple[str, ...]
 
@@ -50,7 +49,7 @@ class Store:
         saved = Saved(
             id=id_,
             saved_at=iso(time.time()),
-            request=msgspec.structs.replace(request, environment={}),
+            request=request,
             done=state.done,
             tried=state.tried,
         )

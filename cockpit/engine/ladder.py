@@ -9,18 +9,18 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cockpit import diagnose
 from cockpit.act.action import Console
-from cockpit.act.command_change import change
-from cockpit.act.freest_gpu import freest_gpu, visible_devices
+from cockpit.act.freest_gpu import freest_gpu
 from cockpit.act.relaunch import Relaunch
+from cockpit.act.relaunch_changes import Changes, on_gpu, set_argument
 from cockpit.act.relaunch_check import Terms
-from cockpit.act.run_variables import variable
 from cockpit.act.script_files import read_script
 from cockpit.attach import run_record
-from cockpit.engine.run_looks import RunLooks, measure
+from cockpit.engine import relaunches
+from cockpit.engine.relaunches import variables
 from cockpit.errors import TargetGoneError
 from cockpit.flows.flow import Known
 from cockpit.model.finding import Finding
@@ -124,32 +124,18 @@ def _diagnosed(path: str | None) -> Finding | None:
 # -- the rungs
 
 
-def _start(
-    command: RunCommand,
-    known: Known,
-    environment: dict[str, str],
-    argv: tuple[str, ...] | None = None,
-) -> Relaunch:
-    return Relaunch(
-        command=command,
-        records=RunLooks(),
-        set_environment=environment,
-        argv=argv,
-        before=measure(command.directory, known.run),
-        terms=Terms(patience_s=PATIENCE_S),
-        end_on_cancel=True,
+def _start(known: Known, command: RunCommand, change: Changes) -> Relaunch:
+    terms = Terms(patience_s=PATIENCE_S)
+    return relaunches.start(
+        known, command, change, title=change.title, terms=terms, end_on_cancel=True
     )
 
 
-def _variables(*ids: str) -> dict[str, str]:
-    rows = (variable(one) for one in ids)
-    return {one.name: one.value for one in rows if one.value is not None}
-
-
 def _blocking(command: RunCommand, known: Known) -> Rung:
+    change = variables(command, "every kernel waited for", "launch_blocking")
     return Rung(
         "every kernel waited for (CUDA_LAUNCH_BLOCKING=1)",
-        _start(command, known, _variables("launch_blocking")),
+        _start(known, command, change),
         "The order in time matters: a race between streams, or memory used after it was freed.",
     )
 
@@ -157,12 +143,13 @@ def _blocking(command: RunCommand, known: Known) -> Rung:
 def _eager(command: RunCommand, known: Known) -> Rung | None:
     """Without torch.compile, where the run may use it."""
     script = read_script(command.argv, command.cwd)
-    words = " ".join(command.argv)
-    if "compile" not in words and not any("compile" in " ".join(d.names) for d in script.declared):
+    options = [name for one in script.declared for name in one.names]
+    if not any("compile" in word for word in (*command.argv, *options)):
         return None
+    change = variables(command, "without torch.compile", "no_dynamo", "launch_blocking")
     return Rung(
         "without torch.compile",
-        _start(command, known, _variables("no_dynamo", "launch_blocking")),
+        _start(known, command, change),
         "A compiled kernel is at fault: leave torch.compile off, and report it.",
     )
 
@@ -170,10 +157,12 @@ def _eager(command: RunCommand, known: Known) -> Rung | None:
 def _on_cpu(command: RunCommand, known: Known) -> Rung:
     """The CPU checks every index and says which; the GPU is hidden from a program that asks."""
     script = read_script(command.argv, command.cwd)
-    changed = change(command.argv, "device", "cpu", script.declared, script.framework)
+    changed = set_argument(command, "device", "cpu", script)
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    change = Changes("on the CPU", changed.argv if changed else None, hidden)
     return Rung(
         "on the CPU",
-        _start(command, known, {"CUDA_VISIBLE_DEVICES": ""}, changed.argv if changed else None),
+        _start(known, command, change),
         "Only the GPU code is at fault, not the numbers that it is given.",
     )
 
@@ -184,14 +173,9 @@ def _other_gpu(command: RunCommand, known: Known) -> Rung | None:
     gpu = freest_gpu(known.snapshot, except_gpus=(known.gpu,))
     if gpu is None:
         return None
-    value = visible_devices(gpu, known.snapshot, command.environment)
     return Rung(
         f"on GPU {gpu.index}",
-        _start(
-            command,
-            known,
-            {"CUDA_VISIBLE_DEVICES": value} | _variables("launch_blocking"),
-        ),
+        _start(known, command, on_gpu(command, gpu, known.snapshot)),
         f"GPU {known.gpu} is suspect: let an administrator run a diagnosis on it.",
     )
 
@@ -202,8 +186,11 @@ def _sanitized(command: RunCommand, known: Known) -> Rung | None:
     if program is None:
         return None
     argv = (program, "--tool", "memcheck", "--target-processes", "all", *command.argv)
+    change = replace(
+        variables(command, "under compute-sanitizer", "no_caching", "launch_blocking"), argv=argv
+    )
     return Rung(
         "under compute-sanitizer (10 to 100 times slower)",
-        _start(command, known, _variables("no_caching", "launch_blocking"), argv),
+        _start(known, command, change),
         "memcheck found nothing.",
     )

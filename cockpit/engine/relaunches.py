@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cockpit.act.command_change import Change, change, halve_batch
-from cockpit.act.freest_gpu import freest_gpu, visible_devices
+from cockpit.act import relaunch_changes as changes
+from cockpit.act.freest_gpu import freest_gpu
 from cockpit.act.relaunch import Relaunch
-from cockpit.act.run_variables import allocator_setting, variable, without_foreign_cuda
+from cockpit.act.relaunch_changes import Changes
+from cockpit.act.relaunch_check import Terms
 from cockpit.act.script_files import read_script
 from cockpit.engine.run_looks import RunLooks, measure
 from cockpit.flows.flow import Known
@@ -18,8 +19,6 @@ HANG_DIAGNOSTICS = (
     *("nccl_debug", "distributed_debug", "flight_recorder", "flight_recorder_old"),
     *("dump_on_timeout", "cpp_stacks"),
 )
-Environment = tuple[dict[str, str], tuple[str, ...]]
-"""What is set, and what is taken away."""
 
 
 def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
@@ -27,72 +26,70 @@ def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
     command = known.command
     if command is None:
         return None
-    changed = _changed_argv(values, command)
-    if changed is None and ("change" in values or values.get("halve_batch")):
+    change = _change(values, command, known)
+    if change is None:
         return None
-    environment = _environment(values, command, known)
-    if environment is None:
-        return None
+    notes = (*change.notes, f"changed: {change.title}") if change.title else change.notes
+    return start(known, command, change, title=values["title"], notes=notes)
+
+
+def start(
+    known: Known,
+    command: RunCommand,
+    change: Changes,
+    *,
+    title: str,
+    notes: tuple[str, ...] = (),
+    terms: Terms | None = None,
+    end_on_cancel: bool = False,
+) -> Relaunch:
+    """The Action."""
+    fields = change.fields() | {"title": title, "notes": notes}
     return Relaunch(
         command=command,
         records=RunLooks(),
-        set_environment=environment[0],
-        unset=environment[1],
-        argv=changed.argv if changed else None,
-        notes=changed.notes if changed else (),
-        title=values["title"],
-        before=measure(command.directory, known.run),
+        before=known.before or measure(command.directory, known.run),
+        terms=terms or Terms(),
+        end_on_cancel=end_on_cancel,
+        **fields,
     )
 
 
-def _changed_argv(values: Mapping[str, Any], command: RunCommand) -> Change | None:
-    wanted = values.get("change")
-    if wanted is None and not values.get("halve_batch"):
-        return None
-    script = read_script(command.argv, command.cwd)
-    if wanted is None:
-        return halve_batch(command.argv, script.declared, script.framework)
-    meaning, value = wanted
-    return change(command.argv, meaning, value, script.declared, script.framework)
-
-
-def _environment(
-    values: Mapping[str, Any], command: RunCommand, known: Known
-) -> Environment | None:
-    set_ = dict(values.get("environment") or ())
-    unset: tuple[str, ...] = tuple(values.get("unset") or ())
+def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:
+    if values.get("halve_batch"):
+        return changes.halve(command, read_script(command.argv, command.cwd))
+    if "change" in values:
+        meaning, value = values["change"]
+        script = read_script(command.argv, command.cwd)
+        return changes.set_argument(command, meaning, value, script)
     if values.get("setting"):
-        found = setting(values["setting"], command)
-        if found is None:
-            return None
-        set_ |= found[0]
-        unset += found[1]
+        return setting(values["setting"], command)
     if values.get("freest_gpu"):
-        but = () if known.gpu is None else (known.gpu,)
-        gpu = freest_gpu(known.snapshot, except_gpus=but if len(known.snapshot.gpus) > 1 else ())
-        if gpu is None:
-            return None
-        set_["CUDA_VISIBLE_DEVICES"] = visible_devices(gpu, known.snapshot, command.environment)
-    return set_, unset
-
-
-def setting(name: str, command: RunCommand) -> Environment | None:
-    """A named change of the environment; None: it would change nothing."""
-    if name == "expandable_segments":
-        changed = allocator_setting(
-            command.environment, "expandable_segments:True", command.torch_version
-        )
-        return dict([changed]), ()
-    if name == "library_path":
-        return _library_path(command)
-    ids = HANG_DIAGNOSTICS if name == "hang_diagnostics" else (name,)
-    rows = [variable(one) for one in ids]
-    set_ = {one.name: one.value for one in rows if one.value is not None}
-    return set_, tuple(one.name for one in rows if one.value is None)
-
-
-def _library_path(command: RunCommand) -> Environment | None:
-    path, gone = without_foreign_cuda(command.environment.get("LD_LIBRARY_PATH", ""))
-    if not gone:
+        return _freest(command, known)
+    unset = tuple(name for name in values["unset"] if name in command.environment)
+    if values["unset"] and not unset:
         return None
-    return ({}, ("LD_LIBRARY_PATH",)) if path is None else ({"LD_LIBRARY_PATH": path}, ())
+    return Changes("", set_environment=dict(values["environment"]), unset=unset)
+
+
+def _freest(command: RunCommand, known: Known) -> Changes | None:
+    """Another card than the one that the flow is about, where there is another."""
+    but = () if known.gpu is None or len(known.snapshot.gpus) < 2 else (known.gpu,)
+    gpu = freest_gpu(known.snapshot, except_gpus=but)
+    return None if gpu is None else changes.on_gpu(command, gpu, known.snapshot)
+
+
+def setting(name: str, command: RunCommand) -> Changes | None:
+    """A named change of the environment; None: it is so already."""
+    if name == "library_path":
+        return changes.without_foreign_libraries(command)
+    if name == "hang_diagnostics":
+        return variables(command, "for a hang that tells more", *HANG_DIAGNOSTICS)
+    return changes.set_variable(command, name)
+
+
+def variables(command: RunCommand, title: str, *ids: str) -> Changes:
+    """Several at once; those that are set so already are left as they are."""
+    rows = [one for id_ in ids if (one := changes.set_variable(command, id_)) is not None]
+    set_ = {name: value for one in rows for name, value in one.set_environment.items()}
+    return Changes(title, set_environment=set_)

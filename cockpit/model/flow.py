@@ -35,8 +35,6 @@ class FlowRequest(Struct, frozen=True, kw_only=True):
     """The run's command line, where the user gave it."""
     cwd: str | None = None
     """Where that command line was given."""
-    environment: dict[str, str] = {}
-    """Of the face's own process: what a relaunched command would have had in that shell."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
