@@ -88,14 +88,9 @@ def _separator(call: cst.Call) -> cst.BaseParenthesizableWhitespace:
     for arg in call.args[:-1]:
         if isinstance(arg.comma, cst.Comma):
             space = arg.comma.whitespace_after
-            if isinstance(space, cst.ParenthesizedWhitespace):
-                plain = cst.TrailingWhitespace(newline=space.first_line.newline)
-                return space.with_changes(first_line=plain, empty_lines=())
-            return space
-    last = call.args[-1].comma
-    after = last.whitespace_after if isinstance(last, cst.Comma) else None
-    if isinstance(after, cst.ParenthesizedWhitespace):
-        return call.whitespace_before_args  # one argument a line, with one line so far
+            return _uncommented(space)
+    if len(call.args) == 1 and isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
+        return _uncommented(call.whitespace_before_args)  # one argument a line, with one so far
     return cst.SimpleWhitespace(" ")
 
 
@@ -103,34 +98,33 @@ def _before_new(call: cst.Call) -> list[cst.Arg]:
     """The arguments so far, the last one followed by a comma; its comment stays on its line."""
     if not call.args:
         return []
-    last, separator = call.args[-1], _separator(call)
-    old = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
-    broken = isinstance(old, cst.ParenthesizedWhitespace)
-    if broken and isinstance(separator, cst.ParenthesizedWhitespace):
-        assert isinstance(old, cst.ParenthesizedWhitespace)
-        separator = separator.with_changes(first_line=old.first_line, empty_lines=old.empty_lines)
-    elif isinstance(last.whitespace_after_arg, cst.ParenthesizedWhitespace) and isinstance(
+    last, separator, tail = call.args[-1], _separator(call), _tail(call)
+    if isinstance(tail, cst.ParenthesizedWhitespace) and isinstance(
         separator, cst.ParenthesizedWhitespace
     ):
-        tail = last.whitespace_after_arg
         separator = separator.with_changes(first_line=tail.first_line, empty_lines=tail.empty_lines)
     comma = cst.Comma(whitespace_after=separator)
     bare = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return [*call.args[:-1], bare]
 
 
+def _tail(call: cst.Call) -> cst.BaseParenthesizableWhitespace:
+    """What stands between the last argument (and its comma) and the bracket."""
+    last = call.args[-1]
+    comma = last.comma
+    return comma.whitespace_after if isinstance(comma, cst.Comma) else last.whitespace_after_arg
+
+
 def _placed(call: cst.Call, new: cst.Arg) -> cst.Arg:
     """The new last argument with the bracket where it was: on this line, or on the next."""
     if not call.args:
         return new
-    last = call.args[-1]
-    if isinstance(last.comma, cst.Comma):
-        return new.with_changes(comma=last.comma.with_changes(whitespace_after=_bare(last.comma)))
-    return new.with_changes(whitespace_after_arg=_uncommented(last.whitespace_after_arg))
-
-
-def _bare(comma: cst.Comma) -> cst.BaseParenthesizableWhitespace:
-    return _uncommented(comma.whitespace_after)
+    tail, comma = _tail(call), call.args[-1].comma
+    if isinstance(_separator(call), cst.ParenthesizedWhitespace):
+        tail = _uncommented(tail)  # the comment went with the argument before
+    if isinstance(comma, cst.Comma):
+        return new.with_changes(comma=comma.with_changes(whitespace_after=tail))
+    return new.with_changes(whitespace_after_arg=tail)
 
 
 def _uncommented(

@@ -147,6 +147,8 @@ def _is_number_use(
         break
     if isinstance(up, cst.Attribute):
         return up.attr.value in ("append", "clear") and node is use
+    if isinstance(up, cst.Element):
+        return _starts_plain(source, up)
     if isinstance(up, cst.Call):
         known = function_name(up)
         return known in _ENDS and owner(source, up) in {"", *_ARRAYS}
@@ -162,6 +164,13 @@ def _is_number_use(
         | cst.Comparison
         | cst.Expr,
     ) and not (isinstance(up, cst.AssignTarget) and _starts_as_tensor(source, up))
+
+
+def _starts_plain(source: Source, element: cst.Element) -> bool:
+    """``losses, total = [], 0.0``."""
+    target = source.parent(source.parent(element) or element)
+    assign = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(assign, cst.Assign) and not source.every(cst.Call, assign.value)
 
 
 def _is_through(node: cst.CSTNode) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cockpit.act.rewrites.names import assigned, function_name, is_model, owner, torch_name
+from cockpit.act.rewrites.names import assigned, function_name, owner, torch_name
 from cockpit.act.rewrites.source import Source
 
 
@@ -22,15 +22,10 @@ def moves_of(source: Source, name: str) -> set[str]:
 
 
 def is_moved(source: Source, model: str) -> bool:
-    """The script moves it, or gets it as a parameter from where some model is moved."""
+    """The file moves it, or does not make it: then it is moved where it is made."""
     if moves_of(source, model):
         return True
-    if source.values_of(model):
-        return False
-    return any(
-        function_name(call) in ("to", "cuda") and is_model(source, owner(source, call))
-        for call in source.every(cst.Call)
-    ) or not source.mentions("parameters")
+    return not source.values_of(model)
 
 
 def script_device(source: Source, at: cst.CSTNode, model: str | None) -> str | None:

@@ -33,29 +33,58 @@ def module_name(source: Source, module: str) -> str | None:
 def with_import(source: Source, module: str) -> tuple[str, dict[cst.CSTNode, Change]] | None:
     """Its name in the script and what has to be changed for it; None: the name is taken.
 
-    A missing ``import`` goes before the first one (after those of ``__future__``).
+    A missing ``import`` goes after the one of its package, else before the first (after those of
+    ``__future__``).
     """
     known = module_name(source, module)
     if known:
         return known, {}
-    if source.mentions(module.split(".")[0]) and module_name(source, module.split(".")[0]) is None:
+    root = module.split(".")[0]
+    package = module_name(source, root)
+    if package is None and _is_taken(source, root):
         return None
-    first = next((one for one in source.module.body if _is_import(one)), None)
-    if first is None:
+    if package not in (None, root):
+        return None  # import torch as th: ``torch`` may be anything
+    imports = [one for one in source.module.body if _is_import(one)]
+    after = [one for one in imports if package and f"import {root}" == source.code(one)]
+    if not imports:
         return None
-    new = cst.parse_statement(f"import {module}")
+    return module, _importing(source, module, (after or imports)[0], behind=bool(after))
+
+
+def _is_taken(source: Source, root: str) -> bool:
+    """The name is used without a plain import: it is bound in some other way."""
+    return any(
+        not any(isinstance(up, cst.ImportFrom | cst.Import) for up in source.above(use))
+        for use in source.uses(root)
+    )
+
+
+def _importing(
+    source: Source, module: str, anchor: cst.CSTNode, *, behind: bool
+) -> dict[cst.CSTNode, Change]:
+    at = next(i for i, one in enumerate(source.module.body) if one is anchor)
 
     def insert(updated: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(updated, cst.Module)
-        at = source.module.body.index(first)
+        new = cst.SimpleStatementLine([cst.Import([cst.ImportAlias(_dotted(module))])])
         body = list(updated.body)
         moved = body[at]
-        if isinstance(moved, cst.SimpleStatementLine):
-            new_line = new.with_changes(leading_lines=moved.leading_lines)
-            body[at : at + 1] = [new_line, moved.with_changes(leading_lines=())]
+        assert isinstance(moved, cst.SimpleStatementLine)
+        if behind:
+            body[at : at + 1] = [moved, new]
+        else:
+            # the comment above the first import stays above all of them
+            above = new.with_changes(leading_lines=moved.leading_lines)
+            body[at : at + 1] = [above, moved.with_changes(leading_lines=())]
         return updated.with_changes(body=body)
 
-    return module, {source.module: insert}
+    return {source.module: insert}
+
+
+def _dotted(module: str) -> cst.Attribute | cst.Name:
+    package, _, last = module.rpartition(".")
+    return cst.Attribute(_dotted(package), cst.Name(last)) if package else cst.Name(last)
 
 
 def _is_import(statement: cst.CSTNode) -> bool:

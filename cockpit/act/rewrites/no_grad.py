@@ -12,7 +12,7 @@ from cockpit.act.rewrites.names import backward_calls, function_name, owner, tor
 from cockpit.act.rewrites.source import Block, Source
 
 _ALREADY = ("no_grad", "inference_mode", "set_grad_enabled", "enable_grad")
-_NEEDS_GRADIENTS = ("grad", "requires_grad", "requires_grad_", "backward", "step", "autograd")
+_NEEDS_GRADIENTS = ("grad", "requires_grad", "requires_grad_", "backward", "autograd")
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|test|predict)(_|$)"
 )
@@ -52,6 +52,8 @@ def _is_doubtful(source: Source, loop: cst.For) -> bool:
     """Gradients are asked for in it, it hands values out while it runs, or it is done already."""
     names = {n.value for n in source.every(cst.Name, loop)}
     if names & {*_ALREADY, *_NEEDS_GRADIENTS} or source.every(cst.Yield, loop):
+        return True
+    if any(function_name(call) == "step" for call in source.every(cst.Call, loop)):
         return True
     return any(_is_guarded(source, up) for up in source.above(loop))
 

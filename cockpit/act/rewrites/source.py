@@ -143,7 +143,8 @@ class Source:
     def _words(self) -> frozenset[str]:
         found = {n.value for n in self.walk(self.module) if isinstance(n, cst.Name)}
         strings = {n.value.strip("\"'") for n in self.every(cst.SimpleString)}
-        return frozenset(found | strings)
+        own = {n.name.value for n in self.every(cst.ClassDef)}  # class Trainer: not the library's
+        return frozenset((found | strings) - own)
 
     def uses(self, text: str, below: cst.CSTNode | None = None) -> list[cst.CSTNode]:
         """Places where the name (``total`` or ``self.total``) is read or written."""
