@@ -66,9 +66,12 @@ def digest(raw: bytes) -> str:
 
 def read(path: str) -> SourceFile:
     """Raises RefusedError with a sentence: not there, not this user's, installed, no text …"""
-    real = os.path.realpath(path)
-    raw, status = read_bytes(real)
-    _refuse_foreign(path, real, status)
+    try:
+        real = os.path.realpath(path)
+        raw, status = read_bytes(real)
+        _refuse_foreign(path, real, status)
+    except (OSError, ValueError) as error:  # its folder is gone; a NUL in the name
+        raise RefusedError(f"{clean(path)} cannot be read: {clean(str(error))}") from None
     encoding, text = _decoded(real, raw)
     return SourceFile(real, raw, status, text, encoding, raw.startswith(_BOM))
 
@@ -80,13 +83,16 @@ def read_bytes(real: str) -> tuple[bytes, os.stat_result]:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise RefusedError(f"{shown} cannot be read: {error.strerror}") from None
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError(f"{shown} is not a regular file")
         if status.st_size > MAX_BYTES:
             raise RefusedError(f"{shown} is larger than 1 MiB: change it by hand")
-        return file.read(), status
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(), status
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_foreign(path: str, real: str, status: os.stat_result) -> None:
