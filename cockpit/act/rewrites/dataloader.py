@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from cockpit.act.rewrites.build import with_argument
 from cockpit.act.rewrites.edit import Edit, Facts
 from cockpit.act.rewrites.names import function_name
 from cockpit.act.rewrites.source import Source
+from cockpit.model.text import plural
 
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 """Places of the arguments in the signature of torch.utils.data.DataLoader."""
@@ -18,7 +21,8 @@ _STARTS_ANEW = ("spawn", "forkserver")
 def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
     """The call at the line, the one its loop reads, or the only one.
 
-    Facts: ``workers`` (how many to have: needed), ``prefetch`` (4), ``start_method``.
+    Facts: ``workers`` (how many to have: needed), ``prefetch`` (4), ``start_method`` or
+    ``python_version``.
     """
     source = Source.parse(text)
     workers = facts.get("workers")
@@ -32,7 +36,7 @@ def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
         return None
     return Edit(
         source.changed({call: lambda _: changed}).code,
-        f"load data in {workers} worker{'' if workers == 1 else 's'}",
+        _title(changed, workers),
         "host memory: each worker has its own copy of what the data set touches",
         "the GPU's utilisation rises, the time of a step falls",
     )
@@ -68,8 +72,17 @@ def _is_safe(source: Source, call: cst.Call, facts: Facts) -> bool:
         return False  # what is in ** is not seen; each worker would read a whole stream again
     if source.mentions(*_MOVES) and (_loads_on_gpu(source) or _is_on_gpu(source, call)):
         return False
-    starts = facts.get("start_method") in _STARTS_ANEW or source.mentions(*_STARTS_ANEW)
-    return not starts or _is_guarded(source)
+    if not (_starts_anew(facts) or source.mentions(*_STARTS_ANEW)):
+        return True
+    return _is_guarded(source) and not source.every(cst.Lambda, call)  # it has to be pickled
+
+
+def _starts_anew(facts: Facts) -> bool:
+    """New workers import the script: said so, or the default since Python 3.14."""
+    if facts.get("start_method"):
+        return facts["start_method"] in _STARTS_ANEW
+    found = re.match(r"3\.(\d+)", str(facts.get("python_version") or ""))
+    return found is not None and int(found[1]) >= 14
 
 
 def _loads_on_gpu(source: Source) -> bool:
@@ -99,6 +112,13 @@ def _values(source: Source, name: cst.Name) -> list[cst.BaseExpression]:
 def _is_guarded(source: Source) -> bool:
     """``if __name__ == "__main__":`` is there: new processes import the script."""
     return any("__name__" in source.code(one.test) for one in source.every(cst.If))
+
+
+def _title(call: cst.Call, workers: int) -> str:
+    keywords = {arg.keyword.value: arg.value for arg in call.args if arg.keyword}
+    if isinstance(keywords.get("num_workers"), cst.Name | cst.Attribute | cst.Call):
+        return "pin the loader's memory (its workers are an argument of the script)"
+    return f"load data in {plural(workers, 'worker')}"
 
 
 def _with_workers(call: cst.Call, workers: int, facts: Facts) -> cst.Call:

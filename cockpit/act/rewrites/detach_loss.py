@@ -63,10 +63,24 @@ def _changes(source: Source, loop: Loop, names: set[str]) -> list[tuple[cst.CSTN
     found: list[tuple[cst.CSTNode, Change]] = []
     for node in source.walk(loop.body, into_scopes=False):
         kept = _kept(source, node, names)
-        if kept is not None and kept[0] not in names:
-            ending = "item" if _stays_number(source, node, kept[0]) else "detach"
-            found.append((kept[1], _called(ending)))
+        if kept is None or kept[0] in names or _is_differentiated(source, node, kept[0]):
+            continue
+        ending = "item" if _stays_number(source, node, kept[0]) else "detach"
+        found.append((kept[1], _called(ending)))
     return found
+
+
+def _is_differentiated(source: Source, place: cst.CSTNode, keeper: str) -> bool:
+    """Somewhere in the function a gradient is asked of what was kept."""
+    scope = source.scope_of(place)
+    for call in source.every(cst.Call, scope):
+        if function_name(call) not in ("backward", "manual_backward", "grad"):
+            continue
+        roots = {n.value for n in source.every(cst.Name, call)}
+        values = [v for root in roots for v in source.values_of(root, scope)]
+        if any(source.uses(keeper, one) for one in (call, *values)):
+            return True
+    return False
 
 
 def _kept(source: Source, node: cst.CSTNode, names: set[str]) -> tuple[str, cst.Name] | None:

@@ -19,8 +19,11 @@ _DOUBTFUL = (
     "BatchNorm2d",
     "BatchNorm3d",
     "CUDAGraph",
+    "jit",
 )
 """Adapters need gradients at the input; running statistics would be updated twice."""
+_CACHES = re.compile(r"cache|past_key")
+"""What a second forward pass would add to again."""
 _HF_CLASS = re.compile(r"^(AutoModel\w*|\w+For\w+|\w+Model)$")
 _ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"})
 _MODULE = "torch.utils.checkpoint"
@@ -101,7 +104,8 @@ def _layers(source: Source, line: int) -> dict[cst.CSTNode, Change] | None:
     forward = source.scope_of(at) if at is not None else None
     if not isinstance(forward, cst.FunctionDef) or forward.name.value != "forward":
         return None
-    if source.class_of(forward) is None or "checkpoint" in source.code(forward):
+    code = source.code(forward)
+    if source.class_of(forward) is None or "checkpoint" in code or _CACHES.search(code):
         return None
     calls = _in_loops(source, forward) or _sequential(source, forward)
     importing = with_import(source, _MODULE)

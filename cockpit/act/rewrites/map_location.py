@@ -73,10 +73,14 @@ def _is_copied(source: Source, call: cst.Call) -> bool:
 
 
 def _is_argument(source: Source, node: cst.CSTNode) -> bool:
-    """It stands in ``….load_state_dict(…)``."""
+    """It stands in ``….load_state_dict(…)``, which copies (``assign=True`` does not)."""
     arg = source.parent(node)
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    return isinstance(call, cst.Call) and function_name(call) == "load_state_dict"
+    return (
+        isinstance(call, cst.Call)
+        and function_name(call) == "load_state_dict"
+        and not any(one.keyword and one.keyword.value == "assign" for one in call.args)
+    )
 
 
 def _copies(source: Source, use: cst.CSTNode) -> bool:

@@ -145,8 +145,8 @@ def differentiated(call: cst.Call) -> str | None:
     if not isinstance(call.func, cst.Attribute):
         return None
     keywords = {arg.keyword.value for arg in call.args if arg.keyword}
-    if keywords - {"create_graph"} or any(arg.star for arg in call.args):
-        return None  # retain_graph: the graph may be wanted later; gradient: not a scalar
+    if keywords or any(arg.star for arg in call.args):
+        return None  # retain_graph, create_graph: it is wanted later; gradient: not a scalar
     subject: cst.BaseExpression = call.func.value
     if len(call.args) == 1:
         subject = call.args[0].value  # accelerator.backward(loss)

@@ -17,6 +17,9 @@ _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|evaluation|valid|validate|validation|test|predict)(_|$)"
 )
 
+_ATTACKS = re.compile(r"attack|adversar|perturb|pgd|fgsm", re.IGNORECASE)
+"""They differentiate with respect to the input, also in an evaluation."""
+
 
 def rewrite(text: str, line: int, _facts: Facts) -> Edit | None:
     """The outermost loop around the line that follows ``model.eval()`` or is an evaluation's."""
@@ -53,9 +56,21 @@ def _is_doubtful(source: Source, loop: cst.For) -> bool:
     names = {n.value for n in source.every(cst.Name, loop)}
     if names & {*_ALREADY, *_NEEDS_GRADIENTS} or source.every(cst.Yield, loop):
         return True
-    if any(function_name(call) == "step" for call in source.every(cst.Call, loop)):
+    calls = {function_name(call) for call in source.every(cst.Call, loop)}
+    if any(name == "step" or _ATTACKS.search(name) for name in calls):
+        return True
+    if any(
+        _differentiates(source, one)
+        for one in source.every(cst.FunctionDef)
+        if one.name.value in calls
+    ):
         return True
     return any(_is_guarded(source, up) for up in source.above(loop))
+
+
+def _differentiates(source: Source, function: cst.FunctionDef) -> bool:
+    """A function of the file that the loop calls."""
+    return not {n.value for n in source.every(cst.Name, function)}.isdisjoint(_NEEDS_GRADIENTS)
 
 
 def _is_guarded(source: Source, up: cst.CSTNode) -> bool:

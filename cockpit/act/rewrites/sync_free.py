@@ -10,7 +10,7 @@ from cockpit.act.rewrites.names import function_name
 from cockpit.act.rewrites.source import Change, Source, merged
 
 _EVERY = 100
-_SPEAKS = frozenset({"print", "info", "debug", "log", "add_scalar", "set_postfix", "write"})
+_SPEAKS = frozenset({"print", "info", "debug", "log", "add_scalar", "set_postfix"})
 _READS = frozenset({"item", "tolist", "cpu", "numpy"})
 _NARROW = ("bfloat16", "half", "float16")
 
@@ -55,14 +55,16 @@ def _summed(
     name = add.target.value
     if not _starts_at_zero(source, place[0], place[1], name) or loop.orelse is not None:
         return None
-    if len(source.uses(name, loop)) != 1 or not _is_name_item(reads[0]):
+    if len(source.uses(name, loop)) != 1 or not _is_loss_item(source, reads[0]):
         return None
     after = inserting(place[0], place[1] + 1, f"{name} = float({name})")
     return merged({reads[0]: _detached}, after)
 
 
-def _is_name_item(call: cst.Call) -> bool:
-    return isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Name)
+def _is_loss_item(source: Source, call: cst.Call) -> bool:
+    """``loss.item()``: a count would become a fraction by ``float``."""
+    subject = call.func.value if isinstance(call.func, cst.Attribute) else None
+    return isinstance(subject, cst.Name) and "loss" in source.code(subject)
 
 
 def _detached(call: cst.CSTNode) -> cst.CSTNode:
