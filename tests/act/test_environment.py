@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -354,3 +355,32 @@ def test_no_fitting_build_is_a_refusal_with_the_reason(tmp_path: Path, server: o
     none = WheelChoice(index=None, refusal="The driver has to be 570.26 or newer.")
     preview = InstallTorch(python, os.geteuid(), none, state=tmp_path / "s").preview()
     assert preview.refusal == "The driver has to be 570.26 or newer."
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed here")
+def test_uv_serves_an_environment_without_pip(
+    tmp_path: Path, house: Path, server: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    python = environment(
+        tmp_path / "uv-env", house / "cpu" / "torch-2.7.0+cpu-py3-none-any.whl", pip=False
+    )
+    install_torch = action(python, server, tmp_path / "s")
+    uv = shutil.which("uv")
+    command = (
+        f"{uv} pip install --python {python} --index-url {server.url}/cu126 torch==2.7.0+cu126"
+    )
+    assert command in install_torch.preview().lines
+    outcome = install_torch.run(console())
+    assert outcome.ok, outcome
+    assert versions(python)["torch"] == "2.7.0+cu126"
+    assert undo(outcome.undo, console()).verified
+    assert versions(python)["torch"] == "2.7.0+cpu"
+    closed = choice("http://127.0.0.1:9/whl")
+    unreachable = InstallTorch(python, os.geteuid(), closed, state=tmp_path / "s").run(console())
+    assert "No package index answers" in unreachable.sentence
+    torch_wheel(house / "cu126", "2.8.0+cu126")
+    newer = action(python, server, tmp_path / "s", torch=">=2.8").run(console())
+    assert newer.ok, newer
+    assert versions(python)["torch"] == "2.8.0+cu126"
