@@ -68,6 +68,12 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         from cockpit.commands import diagnose
 
         return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
+    if command == "bundle":
+        from cockpit.commands import bundle
+
+        if arguments.show:
+            return bundle.show(arguments.file)
+        return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
     if command == "run":
         from cockpit.commands import run
 
@@ -197,6 +203,12 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
     diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
     diagnose.add_argument("--json", action="store_true")
+
+    bundle = commands.add_parser("bundle", help="an incident in one redacted file, for --replay")
+    bundle.add_argument("file", metavar="FILE", help="a new file; .gz packs it")
+    bundle.add_argument("--log", metavar="FILE", help="the end of this log as well")
+    bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
+    bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")
