@@ -17,6 +17,7 @@ from cockpit.model.text import clean
 MOST_LINES = 40
 """Of one quotation: a ticket is read by people."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@])")
+_HIDDEN = _MARKUP.sub(r"\\\1", HIDDEN)
 _VERDICTS = {True: "helped", False: "did not help", None: "not verified"}
 
 
@@ -130,10 +131,7 @@ def _outcome(outcome: Outcome) -> list[str]:
 
 def _environment(environment: Mapping[str, str]) -> str:
     rows = [
-        f"| {prose(name)} | {HIDDEN_CELL if is_secret_name(name) else prose(value)} |"
+        f"| {prose(name)} | {_HIDDEN if is_secret_name(name) else prose(value)} |"
         for name, value in environment.items()
     ]
     return "\n".join(("| | |", "|---|---|", *rows)) if rows else "Not known."
-
-
-HIDDEN_CELL = _MARKUP.sub(r"\\\1", HIDDEN)

@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -348,6 +349,35 @@ def test_another_users_environment_is_refused_even_to_root(
     assert "belongs to" in (install_torch.preview().refusal or "")
     with pytest.raises(RefusedError, match="belongs to"):
         install_torch.run(console())
+
+
+def refusal_for(uid: int, python: str) -> str:
+    """What a cockpit of that user would say: asked in a child that has become the user."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        fix = InstallTorch(python, uid, choice("http://127.0.0.1:9/whl"), state=Path("/nowhere"))
+        os.write(write, str(fix.preview().refusal).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return told
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not SYSTEM_PYTHON.exists(), reason="becoming another user needs root"
+)
+def test_a_user_is_refused_the_environment_of_another() -> None:
+    with tempfile.TemporaryDirectory(prefix="cockpit-open-") as folder:
+        os.chmod(folder, 0o755)
+        theirs = f"{folder}/theirs"
+        subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", theirs], check=True)
+        assert "belongs to root" in refusal_for(1002, f"{theirs}/bin/python")
 
 
 def test_no_fitting_build_is_a_refusal_with_the_reason(tmp_path: Path, server: object) -> None:
