@@ -87,6 +87,12 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
     if command == "fix":
         return _fix(arguments, settings)
+    if command == "bundle":
+        from cockpit.commands import bundle
+
+        if arguments.show:
+            return bundle.show(arguments.file)
+        return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
     if command == "run":
         from cockpit.commands import run
 
@@ -236,6 +242,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     fix.add_argument("--log", metavar="FILE", help="what the run printed")
     fix.add_argument("--plain", action="store_true", help="line by line, without the TUI")
     fix.add_argument("--dry-run", action="store_true", help="only show what would run")
+    bundle = commands.add_parser("bundle", help="an incident in one redacted file, for --replay")
+    bundle.add_argument("file", metavar="FILE", help="a new file; .gz packs it")
+    bundle.add_argument("--log", metavar="FILE", help="the end of this log as well")
+    bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
+    bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")

@@ -46,6 +46,9 @@ ALLOWED = {
         "attach.launch",
         "attach.run_record",
         "diagnose",
+        "collect.bundle",  # writes a file, reads no machine
+        "collect.recording_lines",
+        "__init__",
     },
     "tui": {"model", "errors", "settings", "flows", "engine.link", "engine.protocol", "commands"},
     "cli": {"errors", "settings", "commands", "tui", "__init__"},

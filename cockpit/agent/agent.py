@@ -48,7 +48,9 @@ MAX_PROFILE_STEPS = 20
 MAX_HISTORY_ENTRIES = 1_000_000
 HISTORY_ENTRIES = 100_000
 """A snapshot with 100,000 traces takes 0.7 s; torch's own default is unlimited."""
-MUTATING = frozenset(("gc", "empty_cache", "history", "set", "profile", "oom_observer", "detach"))
+MUTATING = frozenset(
+    ("gc", "empty_cache", "history", "set", "profile", "oom_observer", "detach", "free_frames")
+)
 READING = frozenset(
     ("hello", "stats", "stream", "stop", "stacks", "census", "snapshot", "fr_trace", "oom_record")
 )
@@ -1053,6 +1055,7 @@ class Steps:
         self.times: Any = collections.deque(maxlen=64)
         self.thread: Optional[int] = None
         self.queue: Any = collections.deque()
+        self.idle: Any = collections.deque()
         self.done: Any = collections.deque()
         self.recording: Optional[Tuple[Job, Recording]] = None
         self.first_step: Optional[Callable[[], None]] = None
@@ -1155,16 +1158,34 @@ class Steps:
                 job = self.queue.popleft()
             except IndexError:
                 return
-            try:
-                job.data = timed(torch, self.count, job.run)
-            except RefusedError as refusal:
-                job.refusal = refusal
-            except Exception as error:  # noqa: BLE001 - torch may raise anything; it becomes the answer
-                job.refusal = RefusedError("failed", sentence_of(error))
-            finally:
-                if self.recording is None or self.recording[0] is not job:
-                    self.done.append(job)
-                    self.wake()
+            self.run_job(torch, job)
+
+    def run_job(self, torch: Any, job: Job) -> None:
+        try:
+            job.data = timed(torch, self.count, job.run)
+        except RefusedError as refusal:
+            job.refusal = refusal
+        except Exception as error:  # noqa: BLE001 - torch may raise anything; it becomes the answer
+            job.refusal = RefusedError("failed", sentence_of(error))
+        finally:
+            if self.recording is None or self.recording[0] is not job:
+                self.done.append(job)
+                self.wake()
+
+    def run_between_cells(self) -> None:
+        """Called by a notebook kernel's event loop, on the thread that runs its cells.
+
+        An idle kernel makes no step, and its main thread sleeps in the loop: a pending call would
+        wait for the next cell. The loop's own ``add_callback`` may be called from any thread and
+        wakes it without a signal; it runs no callback while a cell runs.
+        """
+        if self.closed:
+            return
+        try:
+            job = self.idle.popleft()
+        except IndexError:
+            return  # its time was over, or who asked has gone
+        self.run_job(loaded("torch"), job)
 
     def begin(self, job: Job, recording: Recording) -> None:
         self.recording = (job, recording)
@@ -1184,6 +1205,10 @@ class Steps:
         job.recording = recording
         self.done.append(job)
         self.wake()
+
+    def waiting(self) -> List[Job]:
+        """All whose answer has not been given yet."""
+        return [*self.queue, *self.idle, *self.done]
 
     def age_s(self) -> Optional[float]:
         return round(time.monotonic() - self.times[-1], 3) if self.times else None
@@ -1248,6 +1273,43 @@ def run_empty_cache(torch: Any) -> Reply:
         with torch.cuda.device(now if has_context(now) else used[0]):
             torch.cuda.empty_cache()
     return {}
+
+
+def notebook_shell() -> Any:
+    """The IPython shell of a notebook kernel, which has an event loop to be called back from."""
+    shells = getattr(loaded("IPython.core.interactiveshell"), "InteractiveShell", None)
+    shell = getattr(shells, "_instance", None)
+    loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+    if not callable(getattr(loop, "add_callback", None)):
+        raise RefusedError("unsupported", "This process is no notebook kernel.")
+    return shell
+
+
+def free_frames(torch: Any, shell: Any, out: bool) -> Reply:
+    """Lets go of the last exception, whose frames hold their tensors; with ``out`` of results, too.
+
+    What the program itself keeps (a caught exception in a variable) stays as it is.
+    """
+    if torch is not None and is_capturing(torch):
+        raise RefusedError("busy", "A CUDA graph is being captured; nothing was done.")
+    names = ("last_type", "last_value", "last_traceback", "last_exc")
+    held = [name for name in names if getattr(sys, name, None) is not None]
+    for name in held:
+        delattr(sys, name)
+    shown: Any = getattr(shell, "InteractiveTB", None)
+    if getattr(shown, "tb", None) is not None:
+        shown.tb = None
+    if getattr(shell, "last_execution_result", None) is not None:
+        shell.last_execution_result = None
+    results = getattr(shell, "user_ns", {}).get("_oh") or {}
+    count = len(results) if out else 0
+    if out:
+        shell.displayhook.flush()  # as %reset out does it
+    data = run_gc(torch)
+    data.update(exception=bool(held), results=count)
+    if torch is not None and cuda_initialized(torch):
+        run_empty_cache(torch)
+    return data
 
 
 def allocator_text(torch: Any) -> str:
@@ -1748,7 +1810,7 @@ class Agent:
         """Until the next thing that somebody asked for; -1 (for ever) where nobody did."""
         if self.tasks:
             return 0.0005
-        due = [job.deadline for job in list(self.steps.queue)]
+        due = [job.deadline for job in [*self.steps.queue, *self.steps.idle]]
         retry_s = self.steps.retry_s()
         if retry_s is not None:
             due.append(time.monotonic() + retry_s)
@@ -1813,7 +1875,7 @@ class Agent:
         return (
             bool(client.unsent)
             or any(task[0] is client for task in self.tasks)
-            or any(job.client is client for job in [*self.steps.queue, *self.steps.done])
+            or any(job.client is client for job in self.steps.waiting())
             or (recording is not None and recording[0].client is client)
         )
 
@@ -1821,10 +1883,11 @@ class Agent:
         client.open = False
         self.clients.pop(client.fd, None)
         self.tasks = [task for task in self.tasks if task[0] is not client]
-        for job in list(self.steps.queue):
-            if job.client is client:
-                with contextlib.suppress(ValueError):  # the training thread has just begun it
-                    self.steps.queue.remove(job)
+        for queue in (self.steps.queue, self.steps.idle):
+            for job in list(queue):
+                if job.client is client:
+                    with contextlib.suppress(ValueError):  # the training thread has just begun it
+                        queue.remove(job)
         with contextlib.suppress(OSError, ValueError):
             self.epoll.unregister(client.fd)
         with contextlib.suppress(OSError):
@@ -1927,20 +1990,23 @@ class Agent:
                 client.stream_due = now + client.stream_every - late % client.stream_every
                 if not client.unsent:  # a sample for a slow reader is left out, never queued
                     self.send(client, accepted(client.stream_id, self.stats(), stream=True))
-        for job in list(self.steps.queue):
-            if now >= job.deadline:
-                self.expire(job)
+        for queue in (self.steps.queue, self.steps.idle):
+            for job in list(queue):
+                if now >= job.deadline:
+                    self.expire(job, queue)
         recording = self.steps.recording
         if recording is not None and now >= recording[0].deadline:
             recording[0].deadline = now + 5.0
             stop_from_main_thread(self.steps, recording[1].thread)
 
-    def expire(self, job: Job) -> None:
+    def expire(self, job: Job, queue: Any) -> None:
         try:
-            self.steps.queue.remove(job)
+            queue.remove(job)
         except ValueError:
             return  # the training thread has just begun it
-        if job.capturing:
+        if queue is self.steps.idle:
+            sentence = "A cell has been running for %g s; nothing was done."
+        elif job.capturing:
             sentence = "A CUDA graph was being captured for %g s; nothing was done."
         else:
             sentence = "No optimizer step within %g s; nothing was done."
@@ -2173,6 +2239,17 @@ class Agent:
     def op_empty_cache(self, client: Client, request: Reply) -> None:
         need_cuda(self.torch())
         self.at_step(client, request, run_empty_cache)
+
+    def op_free_frames(self, client: Client, request: Reply) -> None:
+        out = request.get("out", False)
+        if not isinstance(out, bool):
+            raise RefusedError("bad_request", "out is true or false.")
+        shell = notebook_shell()
+        if len(self.steps.idle) >= MAX_JOBS:
+            raise RefusedError("busy", "%d operations wait for the kernel already." % MAX_JOBS)
+        job = Job(client, request, lambda torch: free_frames(torch, shell, out))
+        self.steps.idle.append(job)
+        shell.kernel.io_loop.add_callback(self.steps.run_between_cells)
 
     def op_history(self, client: Client, request: Reply) -> None:
         action = request.get("action")

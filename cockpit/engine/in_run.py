@@ -114,7 +114,8 @@ def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByInd
         return RunOutcome(ok=outcome.state == "detached", sentence=outcome.sentence)
     if socket is None:
         raise RefusedError(f"pid {request.pid} has no agent: press a to attach.")
-    say("waiting for the next optimizer step")
+    idle = request.op == "free_frames"
+    say(f"waiting for {'the running cell to end' if idle else 'the next optimizer step'}")
     limit = PROFILE_LIMIT_S if request.op == "profile" else STEP_LIMIT_S
     with Client.connect(request.pid, socket.path) as client:
         data = client.call(*_call(request), limit_s=limit, **_arguments(request))
@@ -147,6 +148,8 @@ def _arguments(request: RunRequest) -> dict[str, Any]:
         return {"traces": True}
     if request.op == "profile":
         return {"steps": request.steps or 3}
+    if request.op == "free_frames":
+        return {"out": request.name == "out"}
     return {}
 
 
@@ -187,6 +190,8 @@ def _sentence(
         return f"{at}: reserved {gib(was)} → {gib(now)} GiB ({gib(was - now)} GiB returned), {took}"
     if request.op == "gc":
         return f"{at}: {int(data.get('collected') or 0)} objects collected, {took}"
+    if request.op == "free_frames":
+        return _freed(data, _reserved(before) - _reserved(after))
     if request.op == "set":
         return f"{request.name} is now {data.get('value', request.value)} (was {data.get('old')})."
     if request.op == "history":
@@ -197,6 +202,14 @@ def _sentence(
     if request.op == "snapshot":
         return f"Snapshot written to {data.get('path')}."
     return f"Profile of {request.steps or 3} steps taken."
+
+
+def _freed(data: Mapping[str, Any], returned_bytes: int) -> str:
+    what = ["the last exception"] if data.get("exception") else []
+    if data.get("results"):
+        what.append(f"{int(data['results'])} kept results")
+    told = f"Let go of {' and '.join(what)}" if what else "The kernel keeps no exception"
+    return f"{told}: {gib(returned_bytes)} GiB returned."
 
 
 def _reserved(rows: tuple[RunDevice, ...]) -> int:
