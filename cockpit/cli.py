@@ -93,6 +93,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         if arguments.show:
             return bundle.show(arguments.file)
         return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
+    if command == "doctor":
+        from cockpit.commands import doctor
+
+        return doctor.run(settings, json=arguments.json, python=arguments.python, pid=arguments.pid)
     if command == "run":
         from cockpit.commands import run
 
@@ -247,6 +251,11 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     bundle.add_argument("--log", metavar="FILE", help="the end of this log as well")
     bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
     bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
+    doctor = commands.add_parser("doctor", help="why does CUDA not work, or proof that it does")
+    doctor.add_argument("--json", action="store_true")
+    whose = doctor.add_mutually_exclusive_group()
+    whose.add_argument("--python", metavar="PATH", help="with this interpreter")
+    whose.add_argument("--pid", type=int, metavar="PID", help="as this running job sees it")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")

@@ -21,6 +21,7 @@ from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
     AnswerFlow,
     AskAttach,
+    AskCheckup,
     AskDetails,
     AskKillPlan,
     AskRun,
@@ -229,7 +230,14 @@ class Server:
     def _act(
         self,
         id_: int,
-        request: RunKill | AskAttach | RunAttach | AskRun | DoInRun | StartFlow | AnswerFlow,
+        request: RunKill
+        | AskAttach
+        | RunAttach
+        | AskRun
+        | DoInRun
+        | AskCheckup
+        | StartFlow
+        | AnswerFlow,
     ) -> Reply:
         """What a machine does, or asks of a run; on a thread of its own."""
         machine = self._machine
@@ -249,6 +257,8 @@ class Server:
             return Reply(id=id_, outcome=machine.run_attach(request.pid, request.start_ticks, say))
         if isinstance(request, DoInRun):
             return Reply(id=id_, outcome=machine.do_in_run(request.request, say))
+        if isinstance(request, AskCheckup):
+            return Reply(id=id_, checkup=machine.checkup(request.request, say))
         answer = machine.ask_run(request.pid, request.question, request.deep)
         if isinstance(answer, Census):
             return Reply(id=id_, census=answer)
