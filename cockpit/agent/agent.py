@@ -56,7 +56,7 @@ OPERATIONS = MUTATING | READING
 ERROR_CODES = frozenset(
     ("no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate")
 )
-WAYS_IN = ("launch", "import", "ptrace", "remote_exec")
+WAYS_IN = ("launch", "import", "ptrace", "remote_exec", "gdb")
 SETTINGS = (
     "expandable_segments",
     "garbage_collection_threshold",
@@ -1512,7 +1512,8 @@ class Agent:
         atexit.register(self.at_exit)
         try:
             _thread.start_new_thread(self.main, ())
-        except RuntimeError:
+        except RuntimeError as error:
+            registry().trouble = sentence_of(error)
             self.ended.release()
             self.stop()
             return None
@@ -1522,16 +1523,23 @@ class Agent:
         runtime = os.environ.get("XDG_RUNTIME_DIR")
         runtime = runtime if runtime and os.path.isdir(runtime) else None
         wanted = self.wanted_directory
+        troubles = []
         for directory in [wanted] if wanted else socket_directories(os.geteuid(), runtime):
             path = os.path.join(directory, "%d.sock" % self.pid)
-            if len(os.fsencode(path)) < 108 and private_directory(directory):
+            if len(os.fsencode(path)) >= 108:
+                troubles.append("%s is too long for a socket" % directory)
+            elif not private_directory(directory):
+                troubles.append("%s is no directory of its user with mode 0700" % directory)
+            else:
                 try:
                     self.bind(path)
-                except OSError:
+                except OSError as error:
+                    troubles.append("%s: %s" % (directory, error.strerror or error))
                     self.close_descriptors()
                     continue
                 self.directory, self.path = directory, path
                 return True
+        registry().trouble = "; ".join(troubles)
         return False
 
     def bind(self, path: str) -> None:
@@ -2470,6 +2478,7 @@ def registry() -> Any:
         found.observed = False  # type: ignore[attr-defined]
         found.allocator_text = None  # type: ignore[attr-defined]
         found.callbacks = []  # type: ignore[attr-defined]
+        found.trouble = ""  # type: ignore[attr-defined]
         sys.modules[REGISTRY] = found
     return found
 
@@ -2551,21 +2560,22 @@ def attach(
     """Start the agent in this process; the path of its socket.
 
     None where it waits (a worker of multiprocessing that uses neither CUDA nor an optimizer yet)
-    or where no private directory is to be had. Never raises; a second call changes nothing but
-    ``observe_oom`` and ``history`` from False to True. ``how`` is one of WAYS_IN, ``directory``
-    replaces $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID. ``history``: allocations are recorded
-    with their Python stacks (2 us each) from the moment that CUDA is initialised.
+    or where it cannot start: ``registry().trouble`` says why. Never raises; a second call changes
+    nothing but ``observe_oom`` and ``history`` from False to True. ``how`` is one of WAYS_IN,
+    ``directory`` replaces $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID. ``history``: allocations
+    are recorded with their Python stacks (2 us each) from the moment that CUDA is initialised.
     """
     try:
         return begin(how, directory, observe_oom, history)
-    except Exception:  # noqa: BLE001 - the program goes on without an agent
+    except Exception as error:  # noqa: BLE001 - the program goes on without an agent
+        registry().trouble = sentence_of(error)
         return None
 
 
 def begin(how: str, directory: Optional[str], observe_oom: bool, history: bool) -> Optional[str]:
     reg = registry()
     agent = reg.agent
-    explicit = how in ("ptrace", "remote_exec")
+    explicit = how in ("ptrace", "remote_exec", "gdb")
     if agent is None or agent.stopping or agent.pid != os.getpid():
         agent = reg.agent = Agent(how, directory, observe_oom, history)
         watch_forks()

@@ -32,6 +32,7 @@ RefusalCode = Literal[
     "replaced",
 ]
 
+_OVER = frozenset({"gone", "replaced", "ended"})
 PTRACE_VERSIONS = ((3, 8), (3, 14))
 """First and last that the ptrace way was tried on. 3.14 only where remote_exec cannot be used."""
 REMOTE_EXEC_SINCE = (3, 14)
@@ -72,6 +73,24 @@ def judge(
     may_open: Callable[[int, str], bool] | None = None,
 ) -> Verdict:
     """The whole preflight. ``may_open`` says whether the kernel lets us at the memory."""
+    verdict = _judged(pid, start_ticks, asker, proc, may_open)
+    found = verdict.target
+    if verdict.refusal is None or verdict.refusal.code in _OVER or found is None:
+        return verdict
+    # What ends between two questions is refused everything: that is not the reason.
+    again = targets.look(pid, proc)
+    if again is None or again.start_ticks != found.start_ticks or again.state in "ZX":
+        return _refused(pid, found, Refusal("gone", f"pid {pid} has ended."))
+    return verdict
+
+
+def _judged(
+    pid: int,
+    start_ticks: int | None,
+    asker: Asker | None,
+    proc: str,
+    may_open: Callable[[int, str], bool] | None,
+) -> Verdict:
     who = asker or Asker.of_this_process(proc)
     found = targets.look(pid, proc) if pid > 0 else None
     if found is None:

@@ -60,10 +60,9 @@ def plan(pid: int, start_ticks: int | None) -> AttachPlan:
             way="agent",
             sentence=f"pid {pid} has an agent already.",
         )
+    _raise_if_gone(planned)
     verdict = planned.verdict
     refusal = planned.refusal
-    if verdict is not None and verdict.refusal is not None and verdict.refusal.code in GONE:
-        raise TargetGoneError(verdict.refusal.sentence)
     ticks = verdict.start_ticks if verdict is not None else start_ticks
     if refusal is not None or verdict is None or verdict.way is None:
         sentence = refusal or f"There is no way into pid {pid}."
@@ -74,15 +73,22 @@ def plan(pid: int, start_ticks: int | None) -> AttachPlan:
 def attach(pid: int, start_ticks: int | None, say: Say) -> tuple[RunOutcome, AgentSocket | None]:
     """After the confirmation: in, and the first answer. Raises RefusedError, TargetGoneError."""
     planned = attaching.plan(pid, start_ticks)
+    _raise_if_gone(planned)
     if planned.refusal is not None:
         raise RefusedError(planned.refusal)
     say(f"attaching to pid {pid}")
-    outcome = attaching.run(planned)
+    outcome = attaching.run(planned, say=say)
     if outcome.state == "gone":
         raise TargetGoneError(outcome.sentence)
     if outcome.state == "refused":
         raise RefusedError(outcome.sentence)
     return RunOutcome(ok=outcome.state == "attached", sentence=outcome.sentence), outcome.agent
+
+
+def _raise_if_gone(planned: attaching.Plan) -> None:
+    refusal = planned.verdict.refusal if planned.verdict is not None else None
+    if refusal is not None and refusal.code in GONE:
+        raise TargetGoneError(refusal.sentence)
 
 
 def ask(

@@ -311,6 +311,18 @@ def test_a_pid_that_does_not_exist_and_one_that_was_reused(tree: Tree):
     assert "another process now" in reused.refusal.sentence
 
 
+def test_a_process_that_ends_while_it_is_judged_has_ended(runs: Runs):
+    child = runs.start()
+
+    def ends(pid: int, _proc: str) -> bool:
+        child.kill()
+        child.wait()
+        return os.access(f"/proc/{pid}/mem", os.R_OK)
+
+    refusal = judge(child.pid, may_open=ends).refusal
+    assert (refusal.code, refusal.sentence) == ("gone", f"pid {child.pid} has ended.")
+
+
 def test_the_cockpit_does_not_attach_to_itself():
     assert judge(os.getpid()).refusal.sentence == f"pid {os.getpid()} is this cockpit itself."
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from cockpit.attach.discover import AgentSocket
 from cockpit.attach.run_record import Meta, Recorder
 from cockpit.engine import in_run
 from cockpit.engine.runs import Runs
+from cockpit.errors import TargetGoneError
 from cockpit.model.event import Event
 from cockpit.model.gpu import Gpu
 from cockpit.model.memory import Segments
@@ -91,6 +94,18 @@ def test_a_launched_run_has_its_name_its_ooms_and_its_end(
     recorder.end(1, None)
     runs._read_exits()
     assert (row(runs).state, row(runs).exit_status) == ("ended", 1)
+
+
+def test_an_attach_to_what_has_ended_says_that_it_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ticks = run_record.start_ticks(child.pid)
+    child.kill()
+    wait_for(lambda: procfs.stat("/proc", child.pid).state == "Z")
+    with pytest.raises(TargetGoneError, match="has ended"):
+        in_run.attach(child.pid, ticks, lambda _: None)
+    child.communicate()
+    with pytest.raises(TargetGoneError):
+        in_run.attach(child.pid, ticks, lambda _: None)
 
 
 def test_a_folder_that_is_not_private_is_not_looked_into(

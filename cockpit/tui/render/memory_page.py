@@ -47,6 +47,7 @@ WAYS = {
     "import": "attached by import",
     "ptrace": "attached by ptrace",
     "remote_exec": "attached by remote_exec",
+    "gdb": "attached by gdb",
 }
 HUNG_S = 60.0
 """No optimizer step for so long is said aloud."""
