@@ -1527,7 +1527,7 @@ class Agent:
         for directory in [wanted] if wanted else socket_directories(os.geteuid(), runtime):
             path = os.path.join(directory, "%d.sock" % self.pid)
             if len(os.fsencode(path)) >= 108:
-                troubles.append("%s is too long for a socket" % directory)
+                troubles.append("%s… is too long for a socket" % directory[:40])
             elif not private_directory(directory):
                 troubles.append("%s is no directory of its user with mode 0700" % directory)
             else:
@@ -1539,7 +1539,7 @@ class Agent:
                     continue
                 self.directory, self.path = directory, path
                 return True
-        registry().trouble = "; ".join(troubles)
+        registry().trouble = "; ".join(reversed(troubles))  # the last was the last hope
         return False
 
     def bind(self, path: str) -> None:
