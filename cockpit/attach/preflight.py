@@ -112,10 +112,10 @@ def _judged(
     except OSError as error:
         return _refused(pid, found, _unreadable(found, error))
     kernel = _yama(found, who, proc, may_open or _may_open)
-    refusal = _python(found, python) or kernel
+    refusal = _python(found, python, proc) or kernel
     if python is None or refusal:
         asked = None if kernel else _by_gdb(found, python, proc)
-        return asked or _refused(pid, found, refusal or _no_python(pid))
+        return asked or _refused(pid, found, refusal or _no_python(pid, proc))
     return _way(found, python, who, proc)
 
 
@@ -183,9 +183,9 @@ def _tracer(found: Target, proc: str) -> Refusal | None:
     )
 
 
-def _python(found: Target, python: Python | None) -> Refusal | None:
+def _python(found: Target, python: Python | None, proc: str) -> Refusal | None:
     if python is None:
-        return _no_python(found.pid)
+        return _no_python(found.pid, proc)
     text, pid = python.version_text, found.pid
     if python.version is None:
         sentence = f"pid {pid} runs a Python whose version is not known (older than 3.8?). {HINT}"
@@ -333,7 +333,10 @@ def _container() -> Refusal:
     )
 
 
-def _no_python(pid: int) -> Refusal:
+def _no_python(pid: int, proc: str) -> Refusal:
+    if not looks_like_python(pid, proc):
+        sentence = f"pid {pid} is no Python process: the driver's view is all there is to see."
+        return Refusal("not_python", sentence)
     sentence = f"pid {pid} runs no CPython with exported symbols: nothing to attach to. {HINT}"
     return Refusal("not_python", sentence)
 

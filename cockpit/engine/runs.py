@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from cockpit import procfs
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
 from cockpit.attach.run_record import start_ticks
@@ -146,7 +147,7 @@ class Runs:
                         for row in _new_ooms(before, stats):
                             self._tell_oom(one, row, _oom_record(client))
             except AgentError:
-                if not os.path.exists(one.socket.path):
+                if _is_over(one):
                     one.left_at = time.monotonic()
                     self._tell_last_ooms(one)
                 time.sleep(1 / STREAM_HZ)
@@ -184,6 +185,16 @@ class Runs:
             for pid, one in list(self._attached.items()):
                 if one.left_at is not None and now - one.left_at > ENDED_KEPT_S:
                     del self._attached[pid]
+
+
+def _is_over(one: _Attached) -> bool:
+    """A killed process leaves its socket, where the next one with its pid finds it."""
+    if not os.path.exists(one.socket.path):
+        return True
+    stat = procfs.stat("/proc", one.socket.pid)
+    if isinstance(stat, procfs.Gap):
+        return stat.reason == "gone"
+    return stat.dead or one.start_ticks not in (None, stat.start_ticks)
 
 
 def _run(pid: int, one: _Attached, process: Process | None, gpus: Sequence[Gpu]) -> Run:

@@ -142,8 +142,7 @@ as_root = needs_root  # the made-up owners of files need chown
             {"program": "/bin/sleep"},
             ME,
             True,
-            "pid 4711 runs no CPython with exported symbols: nothing to attach to. "
-            'Use "cockpit run -- …".',
+            "pid 4711 is no Python process: the driver's view is all there is to see.",
         ),
         (
             {"features": "shstk"},
