@@ -52,7 +52,7 @@ class LiveMachine:
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
         self._readonly = options.readonly
-        self._runs = Runs(self._sampler.note)
+        self._runs = Runs(self._sampler.note, tidies=not options.readonly)
 
     @cached_property
     def _kills(self) -> Kills:

@@ -20,6 +20,7 @@ from cockpit import procfs
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
 from cockpit.attach.run_record import start_ticks
+from cockpit.attach.sweep import unlink_stale
 from cockpit.engine.run_files import RunFiles
 from cockpit.model.event import Event
 from cockpit.model.gpu import Gpu
@@ -30,6 +31,8 @@ from cockpit.model.time import iso
 
 STREAM_HZ = 1.0
 LOOK_EVERY_S = 3.0
+SWEEP_EVERY_S = 60.0
+"""What killed runs left behind is removed that often."""
 SILENT_AFTER_S = 2.5
 """Without a sample for so long a run is shown as not answering."""
 ENDED_KEPT_S = 600.0
@@ -56,10 +59,15 @@ class _Attached:
 
 
 class Runs:
-    """All attached runs of this machine. ``note`` takes events, from any thread."""
+    """All attached runs of this machine. ``note`` takes events, from any thread.
 
-    def __init__(self, note: Note = lambda _: None) -> None:
+    ``tidies``: sockets and logs of our own ended runs are removed.
+    """
+
+    def __init__(self, note: Note = lambda _: None, tidies: bool = True) -> None:
         self._note = note
+        self._tidies = tidies
+        self._swept_at = -SWEEP_EVERY_S
         self._gpus: Sequence[Gpu] = ()
         self._attached: dict[int, _Attached] = {}
         self._candidates: tuple[int, ...] = ()
@@ -120,7 +128,14 @@ class Runs:
                 self._listen_to(socket)
             self._read_exits()
             self._drop_old()
+            self._sweep()
             time.sleep(LOOK_EVERY_S)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if self._tidies and now - self._swept_at >= SWEEP_EVERY_S:
+            self._swept_at = now
+            unlink_stale()
 
     def _listen_to(self, socket: AgentSocket) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ from attaching import (
 
 from cockpit.attach import attach, stacks
 from cockpit.attach.client import AgentError, Client
-from cockpit.attach.discover import find, find_all, unlink_stale
+from cockpit.attach.discover import find, find_all
 from cockpit.attach.payload import agent_source, wrap
 
 pytestmark = needs_ptrace
@@ -311,30 +311,6 @@ def test_root_attaches_to_another_users_run(runs: Runs):
     assert outcome.agent.path.endswith(f"/tmp/cockpit-1002/{child.pid}.sock")
     assert attach.detach(child.pid).state == "detached"
     unharmed(child)
-
-
-def test_a_socket_of_a_killed_process_is_removed_and_a_living_one_is_not(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("cockpit.attach.discover._TOO_YOUNG_S", 0.0)
-    dead, living = runs.start(), runs.start()
-    attached(dead.pid)
-    kept = attached(living.pid).agent
-    path = attached(dead.pid).agent.path.split("/root", 1)[1]
-    dead.kill()
-    dead.wait()
-    assert os.path.exists(path)
-    assert f"pid {dead.pid} has ended; its socket was removed." in unlink_stale()
-    assert not os.path.exists(path)
-    assert os.path.exists(kept.path)
-    attach.detach(living.pid)
-
-
-def test_a_directory_that_others_may_enter_is_not_looked_into(tmp_path: Path):
-    folder = tmp_path / "cockpit"
-    folder.mkdir(mode=0o777)
-    (folder / "1.sock").touch()
-    assert unlink_stale(runtime_dir=str(tmp_path)) == [] or (folder / "1.sock").exists()
 
 
 def test_many_clients_at_once_and_a_closed_one_leave_the_run_alone(runs: Runs):
