@@ -26,6 +26,7 @@ import itertools
 import json
 import operator
 import os
+import re
 import select
 import signal
 import socket
@@ -136,6 +137,45 @@ def start_ticks() -> Optional[int]:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+# -- the warning of a fork -------------------------------------------------------------------
+
+FORK_WARNS = (3, 12)
+FORK_WARNING = (
+    "ignore",
+    re.compile(r"This process \(pid=\d+\) is multi-threaded, use of \w+\(\) may lead"),
+    DeprecationWarning,
+    None,
+    0,
+)
+"""An entry of warnings.filters. Since 3.12 CPython warns of a fork in a process that has more than
+one thread, by the kernel's count (posixmodule.c, warn_about_fork_with_threads)."""
+
+
+def os_threads() -> int:
+    """As CPython counts them there: field 20 of /proc/self/stat; 0: unknown."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[17])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def hide_fork_warning(hidden: bool) -> None:
+    """First of the filters, or not one of them.
+
+    The list is changed and its version is not: a new version makes every warning that was shown
+    once be shown once more. Where the thread ended before each fork instead, 3.13.0 would still
+    warn: it counts after the callbacks in which the thread would have to come back.
+    """
+    filters = getattr(sys.modules.get("warnings", sys.modules.get("_warnings")), "filters", None)
+    if type(filters) is not list or (hidden and filters and filters[0] is FORK_WARNING):
+        return
+    while FORK_WARNING in filters:
+        filters.remove(FORK_WARNING)
+    if hidden:
+        filters.insert(0, FORK_WARNING)
 
 
 # -- torch, never imported by us -------------------------------------------------------------
@@ -1623,6 +1663,7 @@ class Agent:
         """Leaves nothing behind: hooks, socket, descriptors. Any thread, more than once."""
         self.stopping = True
         self.unhook()
+        hide_fork_warning(False)
         self.unlink_socket()
         with contextlib.suppress(Exception):
             atexit.unregister(self.at_exit)
@@ -2523,6 +2564,7 @@ def watch_forks() -> None:
 
     def in_child() -> None:
         try:
+            hide_fork_warning(False)
             agent, reg.agent = reg.agent, None
             if agent is not None:
                 agent.forget()
@@ -2534,6 +2576,14 @@ def watch_forks() -> None:
         except Exception:  # noqa: BLE001 - the child goes on without an agent
             reg.agent = None
 
+    def before() -> None:
+        """A program with threads of its own keeps the warning: it would come without us."""
+        with contextlib.suppress(Exception):
+            runs = reg.agent is not None and reg.agent.path is not None
+            hide_fork_warning(runs and os_threads() == 2)
+
+    if sys.version_info >= FORK_WARNS:
+        os.register_at_fork(before=before)
     os.register_at_fork(after_in_child=in_child)
 
 
