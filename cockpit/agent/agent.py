@@ -873,69 +873,99 @@ def busy_ms(spans: List[Span]) -> float:
     return total / 1e6
 
 
-def read_profile(events: Any, steps: int, walls_ms: List[float]) -> Slices:
-    """Milliseconds per step and phase. With kernels on a GPU these are counted, else the CPU's."""
-    began = time.perf_counter()
+def spans_of(events: Any) -> Any:
+    """Yields after each, for ``in_slices``."""
     spans: List[Span] = []
     for event in events:
         spans.append(Span(event))
-        if time.perf_counter() - began > SLICE_S:
-            yield
-            began = time.perf_counter()
-    # The range of the step that is being left when the profiler stops is never closed: one step
-    # more was recorded, and what follows the last closed one is left out.
+        yield
+    return spans
+
+
+def within_steps(spans: List[Span], steps: int) -> List[Span]:
+    """The range of the step that is being left when the profiler stops is never closed: one step
+    more was recorded, and what follows the last closed one is left out."""
     closed = sorted(s.end for s in spans if not s.device and phase_of(s.name) == "optimizer")
     until = (
         closed[min(steps, len(closed)) - 1] if closed else max((s.end for s in spans), default=0)
     )
-    spans = [s for s in spans if s.start <= until]
-    launched_in: Dict[int, str] = {}
-    on_cpu: Dict[str, float] = {}
-    walk_cpu = phases_on_cpu([s for s in spans if not s.device], launched_in, on_cpu)
+    return [s for s in spans if s.start <= until]
+
+
+def in_slices(work: Any) -> Any:
+    """Runs the generator to its end and gives its value; yields once a slice is over."""
+    began = time.perf_counter()
     while True:
         try:
-            next(walk_cpu)
+            next(work)
         except StopIteration as done:
-            own = done.value
-            break
+            return done.value
         if time.perf_counter() - began > SLICE_S:
             yield
             began = time.perf_counter()
-    kernels = [s for s in spans if s.device and phase_of(s.name) is None]
-    on_device: Dict[str, float] = {}
+
+
+def phases_on_device(
+    kernels: List[Span], launched_in: Dict[int, str]
+) -> Tuple[Dict[str, float], Dict[str, List[float]]]:
+    """Milliseconds per phase, and [ms, calls] per kernel: by what issued it, or what it copies."""
+    phases: Dict[str, float] = {}
     by_name: Dict[str, List[float]] = {}
     for kernel in kernels:
         phase = device_phase(kernel.name) or launched_in.get(kernel.linked, "forward")
-        on_device[phase] = on_device.get(phase, 0.0) + kernel.ms
+        phases[phase] = phases.get(phase, 0.0) + kernel.ms
         row = by_name.setdefault(kernel.name, [0.0, 0])
         row[0] += kernel.ms
         row[1] += 1
-    phases = on_device if kernels else on_cpu
-    top = sorted((by_name if kernels else own).items(), key=lambda item: -item[1][0])[:15]
-    total = sum(phases.values())
+    return phases, by_name
+
+
+def read_profile(events: Any, steps: int, walls_ms: List[float]) -> Slices:
+    """Milliseconds per step and phase. With kernels on a GPU these are counted, else the CPU's."""
+    recorded = yield from in_slices(spans_of(events))
+    spans: List[Span] = within_steps(recorded, steps)
+    launched_in: Dict[int, str] = {}
+    on_cpu: Dict[str, float] = {}
+    on_host = [s for s in spans if not s.device]
+    own = yield from in_slices(phases_on_cpu(on_host, launched_in, on_cpu))
+    kernels = [s for s in spans if s.device and phase_of(s.name) is None]
+    on_device, by_name = phases_on_device(kernels, launched_in)
     wall = sum(walls_ms) / len(walls_ms) if walls_ms else None
-
-    def per_step(value: Optional[float]) -> Optional[float]:
-        return None if value is None else round(value / max(1, steps), 3)
-
+    phases = on_device if kernels else on_cpu
     return {
         "steps": steps,
         "measured_on": "cuda" if kernels else "cpu",
         "step_ms": None if wall is None else round(wall, 3),
-        "data_wait_ms": per_step(on_cpu.get("data_wait", 0.0)),
-        "host_to_device_ms": per_step(phases.get("host_to_device", 0.0) if kernels else None),
-        "device_to_host_ms": per_step(phases.get("device_to_host", 0.0) if kernels else None),
-        "forward_ms": per_step(phases.get("forward", 0.0)),
-        "backward_ms": per_step(phases.get("backward", 0.0)),
-        "optimizer_ms": per_step(phases.get("optimizer", 0.0)),
-        "collective_ms": per_step(phases.get("collective", 0.0)),
-        "collective_share": round(phases.get("collective", 0.0) / total, 4) if total else 0.0,
-        "device_busy_ms": per_step(busy_ms(kernels) if kernels else None),
-        "top": [
-            {"name": name[:160], "ms": per_step(row[0]), "calls": int(row[1])} for name, row in top
-        ],
+        "data_wait_ms": per_step(on_cpu.get("data_wait", 0.0), steps),
+        **phase_times(phases, bool(kernels), steps),
+        "device_busy_ms": per_step(busy_ms(kernels) if kernels else None, steps),
+        "top": costliest(by_name if kernels else own, steps),
         "events": len(spans),
     }
+
+
+def per_step(ms: Optional[float], steps: int) -> Optional[float]:
+    return None if ms is None else round(ms / max(1, steps), 3)
+
+
+def phase_times(phases: Dict[str, float], on_device: bool, steps: int) -> Reply:
+    """Copies are known from the device alone."""
+    reply: Reply = {}
+    for name in ("host_to_device", "device_to_host"):
+        reply[name + "_ms"] = per_step(phases.get(name, 0.0) if on_device else None, steps)
+    for name in ("forward", "backward", "optimizer", "collective"):
+        reply[name + "_ms"] = per_step(phases.get(name, 0.0), steps)
+    total, collective = sum(phases.values()), phases.get("collective", 0.0)
+    reply["collective_share"] = round(collective / total, 4) if total else 0.0
+    return reply
+
+
+def costliest(by_name: Dict[str, List[float]], steps: int) -> List[Reply]:
+    rows = sorted(by_name.items(), key=lambda item: -item[1][0])[:15]
+    return [
+        {"name": name[:160], "ms": per_step(row[0], steps), "calls": int(row[1])}
+        for name, row in rows
+    ]
 
 
 class Recording:

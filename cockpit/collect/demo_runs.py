@@ -166,26 +166,18 @@ class DemoRuns:
         at = f"{request.op} at step {self._step(instance, self._now_s()):,}".replace(",", " ")
         undo: RunRequest | None = None
         path, sentence = None, f"{at}: nothing to change."
-        lines: tuple[str, ...] = ()
         with self._lock:
             if request.op == "empty_cache":
                 state.returned_bytes += _returnable(before[0])
             elif request.op == "set":
                 sentence, undo = _set(request, state, at)
             elif request.op == "history":
-                state.history = request.name != "stop"
-                sentence = (
-                    "Recording allocations (python stacks, last 100 000 events, about 2 µs each)."
-                    if state.history
-                    else f"{at}: allocations are recorded no longer."
-                )
-                other = "stop" if state.history else "start"
-                undo = RunRequest(pid=request.pid, op="history", name=other)
+                sentence, undo = _history(request, state, at)
             elif request.op == "snapshot":
                 path = f"/tmp/cockpit-1001/snapshot-{request.pid}-1.pickle"
                 sentence = f"{at}: 12.4 MB written."
             elif request.op == "profile":
-                sentence, lines = f"Profile of {request.steps or 3} steps taken.", PROFILE
+                sentence = f"Profile of {request.steps or 3} steps taken."
             elif request.op == "gc":
                 sentence = f"{at}: 1,204 objects collected, step took 31 ms more."
         after = self._devices(self.shrunk([instance])[0], state, self._now_s())
@@ -202,7 +194,7 @@ class DemoRuns:
             after=after,
             undo=undo,
             path=path,
-            lines=lines,
+            lines=PROFILE if request.op == "profile" else (),
         )
 
     # -- numbers
@@ -275,6 +267,15 @@ class DemoRuns:
                 f"Continue it first: kill -CONT {pid}"
             )
         return None
+
+
+def _history(request: RunRequest, state: _State, at: str) -> tuple[str, RunRequest]:
+    state.history = request.name != "stop"
+    undo = replace(request, name="stop" if state.history else "start")
+    if not state.history:
+        return f"{at}: allocations are recorded no longer.", undo
+    words = "Recording allocations (python stacks, last 100 000 events, about 2 µs each)."
+    return words, undo
 
 
 def _set(request: RunRequest, state: _State, at: str) -> tuple[str, RunRequest | None]:
