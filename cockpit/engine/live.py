@@ -54,7 +54,7 @@ class LiveMachine:
         self._processes: Sequence[Process] = ()
         self._latest: Snapshot | None = None
         self._readonly = options.readonly
-        self._runs = Runs(self._sampler.note)
+        self._runs = Runs(self._sampler.note, tidies=not options.readonly)
 
     @cached_property
     def _kills(self) -> Kills:

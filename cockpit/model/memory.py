@@ -146,3 +146,5 @@ class AttachPlan(Struct, frozen=True, kw_only=True):
     """``agent``: one is there already. None: it cannot be done."""
     sentence: str
     """The question to confirm, or why it cannot be done."""
+    code: str | None = None
+    """Of a refusal: not_permitted, stopped, busy, traced, not_python, unsupported."""

@@ -327,15 +327,20 @@ def wants_ascii(settings: Settings) -> bool:
 
 
 def check_keys(keys: Mapping[str, str]) -> None:
-    """Raises UsageError for an id that no binding has: else the user's key would do nothing."""
+    """Raises UsageError for an id or a key that does not exist: it would do nothing."""
     if not keys:
         return
     from cockpit.tui import bindings
+    from cockpit.tui.key_names import why_not
 
     unknown = [name for name in keys if name not in bindings.ids()]
     if unknown:
         known = ", ".join(sorted(bindings.ids()))
         raise UsageError(f"There is no key named `{clean(unknown[0])}`; there are: {known}.")
+    for name, wanted in keys.items():
+        wrong = why_not(wanted)
+        if wrong is not None:
+            raise UsageError(clean(f"In [keys], {name} = {wanted!r}: {wrong}."))
 
 
 def run(settings: Settings, link: Link) -> int:
