@@ -20,7 +20,9 @@ def find(view: View) -> Iterator[Claim]:
         busy = [
             process
             for process, use in view.on_gpu.get(gpu, ())
-            if (use.sm_pct or 0.0) >= BUSY_SM_PCT and use.mig_instance is None
+            if (use.sm_pct or 0.0) >= BUSY_SM_PCT
+            and use.mig_instance is None
+            and process.kind != "graphics"
         ]
         if len(busy) > 1:
             yield from _shared(gpu, busy)

@@ -121,6 +121,7 @@ def _growth_claim(
     says: tuple[Evidence, ...],
     confidence: float,
     facts: dict[str, float | None],
+    hold_s: float = 4.0,
 ) -> Claim:
     until = f", full in {duration(full_s)}" if full_s is not None else ""
     soon = full_s is not None and full_s < SOON_S
@@ -135,7 +136,7 @@ def _growth_claim(
         severity="error" if soon else "warning",
         facts={**rounded, "full_in_s": None if full_s is None else round(full_s)},
         not_=("not the warm-up: the first steps were left out",),
-        hold_s=4.0,
+        hold_s=hold_s,
         clear_s=20.0,
     )
 
@@ -206,6 +207,8 @@ def _driver_growth(gpu: Gpu | None, process: Process, use: DeviceUse, slope: flo
         says=(said(f"{words} {size(use.vram_bytes)}."), *_full_words(gpu, full_s)),
         confidence=0.6,
         facts={"bytes_per_min": slope * 60},
+        # What fills the card slowly may as well be a cache that ends.
+        hold_s=4.0 if full_s is not None and full_s < SOON_S else 30.0,
     )
 
 

@@ -276,23 +276,24 @@ def _slow_rank(view: View, rank: Process, gpu: int, util: float, count: int) -> 
 def _slow_clock(
     values: Sequence[tuple[Process, int, float, float | None]],
 ) -> Iterator[Claim]:
-    clocks = [clock for _, _, _, clock in values if clock is not None]
-    if len(clocks) < len(values) or any(util < 50.0 for _, _, util, _ in values):
+    known = [(clock, rank, gpu) for rank, gpu, _, clock in values if clock is not None]
+    if len(known) < len(values) or any(util < 50.0 for _, _, util, _ in values):
         return
-    for rank, gpu, _, clock in values:
-        others = median(one[3] or 0.0 for one in values if one[0] is not rank)
-        if clock is not None and clock < 0.85 * others:
-            number = number_of(rank)
-            words = f"GPU {gpu} of rank {number} runs at {clock:.0%} of its clock, the others at"
-            yield Claim(
-                cause="straggler",
-                title=f"Rank {number} slows the job (GPU {gpu} clock {clock:.0%})",
-                says=(said(f"{words} {others:.0%}."),),
-                confidence=0.75,
-                gpu=gpu,
-                pid=rank.pid,
-                facts={"rank": number, "culprit_rank": number},
-                hold_s=15.0,
-                share=0.8,
-                clear_s=20.0,
-            )
+    clock, rank, gpu = min(known, key=lambda one: one[0])
+    others = median(one[0] for one in known if one[1] is not rank)
+    if clock >= 0.85 * others:
+        return
+    number = number_of(rank)
+    words = f"GPU {gpu} of rank {number} runs at {clock:.0%} of its clock, the others at"
+    yield Claim(
+        cause="straggler",
+        title=f"Rank {number} slows the job (GPU {gpu} clock {clock:.0%})",
+        says=(said(f"{words} {others:.0%}."),),
+        confidence=0.75,
+        gpu=gpu,
+        pid=rank.pid,
+        facts={"rank": number, "culprit_rank": number},
+        hold_s=15.0,
+        share=0.8,
+        clear_s=20.0,
+    )
