@@ -61,7 +61,7 @@ def starved(
         facts=_facts(frame, workers, looks, (waits + loads) / len(looks)),
         also=() if cause == "dataloader" else (("dataloader", "the storage may be slow as well"),),
         not_=_not(gpu),
-        hold_s=3.0,
+        hold_s=4.0,
         clear_s=20.0,
     )
 

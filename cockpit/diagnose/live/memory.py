@@ -27,9 +27,9 @@ SLOWEST_S = 8 * 3600.0
 STUCK_SHARE = 0.15
 NEARLY_FULL = 0.9
 RETRIES_PER_MIN = 3.0
-WARM_UP_S = 6.0
+WARM_UP_S = 5.0
 """Of a process's memory as the driver sees it: contexts, libraries, the first activations."""
-WATCHED_S = 14.0
+WATCHED_S = 12.0
 BIN_S = 1.0
 RISING = 0.7
 """Share of the seconds of the last quarter minute in which the driver's number rose."""

@@ -17,6 +17,9 @@ LEAST_APART_S = 0.45
 FEWEST = 3
 """Where the interval is long, a window holds at least so many samples."""
 _MOST_CHANGES = 240
+ACTIVE_PCT = 1.0
+"""One tick of the kernel's clock a second: an idle notebook has less."""
+ACTIVE_FOR_S = 15.0
 Value = Callable[[Gpu], float | None]
 
 
@@ -34,6 +37,7 @@ class Past:
     def __init__(self) -> None:
         self._gpus: dict[int, deque[tuple[float, Gpu]]] = {}
         self._rises: dict[tuple[int, int], Rise] = {}
+        self._active_s: dict[int, float] = {}
         self._began_s: float | None = None
         self.now_s = 0.0
 
@@ -65,6 +69,8 @@ class Past:
     def _append_processes(self, snapshot: Snapshot, now_s: float) -> None:
         rises = self._rises
         for process in snapshot.processes:
+            if (process.cpu_pct or 0.0) >= ACTIVE_PCT:
+                self._active_s[process.pid] = now_s
             for use in process.devices:
                 size = use.vram_bytes
                 if size is None:
@@ -78,6 +84,11 @@ class Past:
         if len(rises) > 2 * len(snapshot.processes) + 64:
             alive = {process.pid for process in snapshot.processes}
             self._rises = {key: rise for key, rise in rises.items() if key[0] in alive}
+            self._active_s = {pid: at for pid, at in self._active_s.items() if pid in alive}
+
+    def was_active(self, pid: int) -> bool:
+        """It used some CPU a moment ago: a run that only waits for data uses next to none."""
+        return self.now_s - self._active_s.get(pid, -1e18) <= ACTIVE_FOR_S
 
     def window(self, gpu: int, seconds: float) -> list[Gpu]:
         """The readings of the last seconds, oldest first; a few older ones where there are few."""

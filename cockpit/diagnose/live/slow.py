@@ -15,6 +15,7 @@ from cockpit.diagnose.live.claim import Claim, said
 from cockpit.diagnose.live.look import Look
 from cockpit.diagnose.live.past import clock_share, power_share, utilization
 from cockpit.diagnose.live.power import normal_cap
+from cockpit.diagnose.live.ranks import spins
 from cockpit.diagnose.live.view import SERVERS, View, is_rank, main_gpu
 from cockpit.diagnose.live.where import Doing, doing, most_common_frame, place, short_place
 from cockpit.model.finding import Evidence
@@ -28,10 +29,12 @@ GAPS_PCT = 85.0
 LOW_POWER = 0.5
 FULL_CLOCK = 0.85
 FEW_SM_PCT = 35.0
+TINY_SM_PCT = 15.0
 MUCH_DRAM_PCT = 35.0
 BUSY_CPU_PCT = 80.0
-LEAST_LOOKS = 4
-LEAST_SPAN_S = 7.0
+LEAST_LOOKS = 5
+LEAST_SPAN_S = 9.0
+"""The workers of a loader may take ten seconds to start, at the beginning of each epoch."""
 MOST = 0.5
 MOST_BUSY = 0.6
 PER_GPU = 3
@@ -104,10 +107,9 @@ def _working(view: View, gpu: Gpu, util: float) -> list[Process]:
 def _works(view: View, process: Process, sm: float | None, alone: bool, util: float) -> bool:
     if process.stray is not None or process.state in ("T", "t", "Z", "X"):
         return False
-    run = view.runs.get(process.pid)
-    if run is not None and run.steps_per_s:
-        return True
-    if (sm or 0.0) >= 1.0 or (process.cpu_pct or 0.0) >= 15.0:
+    if is_rank(process) and spins(view, process):
+        return False  # it waits for another rank: ranks.py
+    if (sm or 0.0) >= 1.0 or view.past.was_active(process.pid):
         return True
     return alone and util >= 1.0
 
@@ -127,7 +129,7 @@ def _judge(case: Case, view: View) -> Iterator[Claim]:
         return  # the first steps of torch.compile
     if case.util_pct < STARVED_PCT and case.share("loader", "loading") >= MOST:
         yield data.starved(view, case.gpu, case.process, case.util_pct, case.looks)
-    elif case.util_pct < GAPS_PCT and case.share("sync") >= MOST:
+    elif _is_syncing(view, case):
         yield _sync(case)
     elif _is_launching(view, case):
         yield _launch(case)
@@ -146,6 +148,14 @@ def _gpu_words(case: Case) -> Evidence:
 
 
 # -- sync
+
+
+def _is_syncing(view: View, case: Case) -> bool:
+    """Near 100 % a wait in ``.item()`` is healthy, unless next to nothing runs all the time."""
+    if case.util_pct < GAPS_PCT:
+        return case.share("sync") >= MOST
+    sm = view.past.mean(case.gpu.index, lambda one: one.sm_active_pct, WINDOW_S)
+    return sm is not None and sm < TINY_SM_PCT and case.share("sync") >= MOST_BUSY
 
 
 def _sync(case: Case) -> Claim:
