@@ -14,6 +14,7 @@ from cockpit.model.text import clean
 from cockpit.model.time import moment
 
 XID_FOR_S = 600.0
+TITLE_ROOM = 36
 CAUSE_OF_XID: dict[int, str] = {
     13: "illegal_access",
     31: "illegal_access",
@@ -107,10 +108,11 @@ def _newest_xids(view: View) -> dict[int, Event]:
 def _xid(index: int, event: Event) -> Claim:
     assert event.xid is not None
     known = xids.explain(event.xid)
+    words, hint = known.meaning, known.hint
     return Claim(
         cause=CAUSE_OF_XID[event.xid],
-        title=f"GPU {index}: Xid {event.xid}, {known.meaning}",
-        says=(said(clean(event.sentence), "events"), said(f"What it usually is: {known.hint}.")),
+        title=f"GPU {index}: Xid {event.xid}" + (f", {words}" if len(words) <= TITLE_ROOM else ""),
+        says=(said(clean(event.sentence), "events"), said(f"Xid {event.xid}: {words}; {hint}.")),
         confidence=0.85,
         gpu=index,
         severity="warning" if known.severity == "info" else known.severity,

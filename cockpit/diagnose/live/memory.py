@@ -30,9 +30,10 @@ RETRIES_PER_MIN = 3.0
 WARM_UP_S = 5.0
 """Of a process's memory as the driver sees it: contexts, libraries, the first activations."""
 WATCHED_S = 12.0
+FEWEST_CHANGES = 6
 BIN_S = 1.0
 RISING = 0.7
-"""Share of the seconds of the last quarter minute in which the driver's number rose."""
+"""Share of the last seconds, or ticks, in which the driver's number rose."""
 BUSY_PCT = 15.0
 _RUN = "attached run"
 
@@ -172,26 +173,24 @@ def duration(seconds: float) -> str:
 
 def _seen_by_driver(view: View, process: Process, use: DeviceUse) -> Iterator[Claim]:
     rise = view.past.rise(process.pid, use.gpu)
-    if rise is None or len(rise.changes) < 6 or use.mig_instance is not None:
+    if rise is None or len(rise.changes) < FEWEST_CHANGES or use.mig_instance is not None:
         return
-    begin_s = view.now_s - WATCHED_S
-    if rise.changes[1][0] > begin_s - WARM_UP_S or rise.changes[-1][0] < view.now_s - 4 * BIN_S:
+    interval_s = max(view.snapshot.sampler.interval_s, BIN_S)
+    watched_s = max(WATCHED_S, FEWEST_CHANGES * interval_s)
+    begin_s = view.now_s - watched_s
+    if rise.changes[1][0] > begin_s - WARM_UP_S:
         return
     recent = [one for one in rise.changes if one[0] >= begin_s]
-    rising = {int((at - begin_s) / BIN_S) for at, _ in recent}
+    rising = {int((at - begin_s) / interval_s) for at, _ in recent}
     falls = any(later[1] < one[1] for one, later in pairwise(recent))
-    if falls or len(rising) < min(RISING * WATCHED_S / BIN_S, 0.9 * _ticks(view, use.gpu)):
+    if falls or len(rising) < RISING * watched_s / interval_s:
         return
     # Loading a checkpoint fills a card as evenly, but computes nothing.
-    if (view.past.mean(use.gpu, utilization, WATCHED_S) or 0.0) < BUSY_PCT:
+    if (view.past.mean(use.gpu, utilization, watched_s) or 0.0) < BUSY_PCT:
         return
     slope, steady = robust_slope([(at - begin_s, float(held)) for at, held in recent])
     if not steady and slope > MIB:
         yield _driver_growth(view.gpus.get(use.gpu), process, use, slope)
-
-
-def _ticks(view: View, gpu: int) -> float:
-    return max(4.0, len(view.past.window(gpu, WATCHED_S)))
 
 
 def _driver_growth(gpu: Gpu | None, process: Process, use: DeviceUse, slope: float) -> Claim:

@@ -109,7 +109,8 @@ def _works(view: View, process: Process, sm: float | None, alone: bool, util: fl
         return False
     if is_rank(process) and spins(view, process):
         return False  # it waits for another rank: ranks.py
-    if (sm or 0.0) >= 1.0 or view.past.was_active(process.pid):
+    run = view.runs.get(process.pid)
+    if (sm or 0.0) >= 1.0 or view.past.was_active(process.pid) or (run and run.steps_per_s):
         return True
     return alone and util >= 1.0
 

@@ -33,6 +33,8 @@ from cockpit.model.time import moment
 WARM_UP_STEPS = 20
 WARM_UP_S = 30.0
 """For runs whose steps are not counted."""
+HISTORY_APART_S = 0.9
+"""Agents speak once a second: more samples of a run would be the same ones again."""
 LONGEST_GAP_S = 200.0
 """Three of the longest intervals: after more the past says nothing about now."""
 
@@ -70,6 +72,7 @@ class LiveFindings:
         self._latch.clear()
         self._past = Past()
         self._history = RunHistory()
+        self._history_s = -1e18
         self._first_seen_s: dict[int, float] = {}
         self._claims: list[tuple[float, list[Claim]]] = [(-1e18, [])] * len(FAMILIES)
         self._now_s: float | None = None
@@ -86,7 +89,9 @@ class LiveFindings:
             return self._shown
         self._now_s = now_s
         self._past.append(snapshot, now_s)
-        self._history.append(replace(snapshot, runs=self._warm(snapshot.runs, now_s)))
+        if now_s - self._history_s >= HISTORY_APART_S:
+            self._history_s = now_s
+            self._history.append(replace(snapshot, runs=self._warm(snapshot.runs, now_s)))
         view = View(snapshot, now_s, self._past, self._history, looks)
         self._shown = self._latch.turn(now_s, self._find(view))
         return self._shown
