@@ -30,7 +30,7 @@ RETRIES_PER_MIN = 3.0
 WARM_UP_S = 5.0
 """Of a process's memory as the driver sees it: contexts, libraries, the first activations."""
 WATCHED_S = 12.0
-FEWEST_CHANGES = 6
+FEWEST_CHANGES = 12
 BIN_S = 1.0
 RISING = 0.7
 """Share of the last seconds, or ticks, in which the driver's number rose."""

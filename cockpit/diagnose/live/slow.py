@@ -32,6 +32,7 @@ FEW_SM_PCT = 35.0
 TINY_SM_PCT = 15.0
 MUCH_DRAM_PCT = 35.0
 BUSY_CPU_PCT = 80.0
+FLAT_PCT = 10.0
 LEAST_LOOKS = 5
 LEAST_SPAN_S = 9.0
 """The workers of a loader may take ten seconds to start, at the beginning of each epoch."""
@@ -192,7 +193,14 @@ def _is_launching(view: View, case: Case) -> bool:
     kinds: tuple[Doing, ...] = ("dispatch", "own") if case.util_pct >= 50.0 else ("dispatch",)
     if case.share(*kinds) < MOST_BUSY:
         return False
-    return _works_little(view, case.gpu, case.power)
+    return _is_even(view, case.gpu) and _works_little(view, case.gpu, case.power)
+
+
+def _is_even(view: View, gpu: Gpu) -> bool:
+    """Launches trickle all the time; a checkpoint or an epoch's end leaves whole seconds empty."""
+    known = [utilization(one) for one in view.past.window(gpu.index, WINDOW_S)]
+    busy = sum(1 for one in known if one is not None and one >= FLAT_PCT)
+    return busy >= 0.8 * len(known)
 
 
 def _launch(case: Case) -> Claim:

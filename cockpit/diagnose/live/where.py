@@ -38,6 +38,11 @@ _LOADING = re.compile(
 )
 _COLLECTIVE = re.compile(r"/torch/distributed/(?:distributed_c10d|_functional_collectives)\.py$")
 _COMPILE = re.compile(r"/torch/(?:_dynamo|_inductor|_functorch|fx)/|/triton/(?:compiler|runtime)/")
+_SAVING = re.compile(
+    r"/torch/(?:serialization|storage|_weights_only_unpickler|hub)\.py$|/torch/package/"
+)
+    r"/torch/(?:serialization|storage|_weights_only_unpickler|hub)\.py$|/torch/package/"
+)
 _TORCH = re.compile(r"/(?:torch|functorch|transformer_engine|apex|deepspeed|flash_attn)/")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|^<|/lib/python\d[\d.]*/(?!site-packages)|/torch/|/importlib/"
@@ -61,6 +66,8 @@ def doing(frames: Sequence[LookFrame]) -> Doing:
         return "sync"
     if any(_LOADING.search(frame.file) for frame in frames[:8]):
         return "loading"
+    if any(_SAVING.search(frame.file) for frame in frames[:8]):
+        return "other"
     if _TORCH.search(frames[0].file):
         return "dispatch"
     return "own" if not is_library(frames[0].file) else "other"
