@@ -41,8 +41,6 @@ _COMPILE = re.compile(r"/torch/(?:_dynamo|_inductor|_functorch|fx)/|/triton/(?:c
 _SAVING = re.compile(
     r"/torch/(?:serialization|storage|_weights_only_unpickler|hub)\.py$|/torch/package/"
 )
-    r"/torch/(?:serialization|storage|_weights_only_unpickler|hub)\.py$|/torch/package/"
-)
 _TORCH = re.compile(r"/(?:torch|functorch|transformer_engine|apex|deepspeed|flash_attn)/")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|^<|/lib/python\d[\d.]*/(?!site-packages)|/torch/|/importlib/"
