@@ -175,8 +175,7 @@ class Looker:
             dump = stacks.dump(subject.pid)
             main = dump.main
             if main is not None:
-                found = [LookFrame(f.filename, f.line, f.name) for f in main.frames[:FRAMES]]
-                return found, None
+                return [_frame(one) for one in main.frames[:FRAMES]], None
             failure = dump.failure
             subject.py_spy_fails = failure is not None
         socket = self._socket(subject.pid)
@@ -184,6 +183,11 @@ class Looker:
             subject.py_spy_fails = False
             return (), failure or "It has no Python thread."
         return _asked(subject.pid, socket)
+
+
+def _frame(frame: stacks.Frame) -> LookFrame:
+    """Of Python 3.11 and newer py-spy tells ``Class.function``, the agent the function alone."""
+    return LookFrame(frame.filename, frame.line, frame.name.rpartition(".")[2])
 
 
 def _asked(pid: int, socket: AgentSocket) -> tuple[Sequence[LookFrame], str | None]:

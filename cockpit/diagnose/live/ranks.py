@@ -14,7 +14,7 @@ from cockpit.diagnose.live.claim import Claim, said
 from cockpit.diagnose.live.look import Look, LookFrame
 from cockpit.diagnose.live.memory import duration
 from cockpit.diagnose.live.past import clock_share, power_share, utilization
-from cockpit.diagnose.live.view import View, is_rank, main_gpu, number_of
+from cockpit.diagnose.live.view import View, main_gpu, number_of
 from cockpit.diagnose.live.where import doing, own_frame, place, short_place
 from cockpit.model.finding import Evidence
 from cockpit.model.process import Process
@@ -222,8 +222,8 @@ def _all_wait(view: View, job: Sequence[Process]) -> Iterator[Claim]:
 def _lone_ranks(view: View) -> Iterator[Claim]:
     """Ranks of a job whose others are on other nodes."""
     grouped = {rank.pid for job in view.jobs for rank in job}
-    for process in view.snapshot.processes:
-        alone = process.devices and is_rank(process) and process.pid not in grouped
+    for process in view.ranks:
+        alone = process.pid not in grouped
         if alone and (process.world_size or 1) > 1 and spins(view, process):
             yield from _all_wait(view, (process,))
 

@@ -99,7 +99,7 @@ def _working(view: View, gpu: Gpu, util: float) -> list[Process]:
     found = [
         (sm or 0.0, process)
         for process, sm in here
-        if main_gpu(process) == gpu.index and _works(view, process, sm, alone, util)
+        if _works(view, process, sm, alone, util) and main_gpu(process) == gpu.index
     ]
     found.sort(key=lambda one: -one[0])
     return [process for _, process in found[:PER_GPU]]
@@ -108,12 +108,12 @@ def _working(view: View, gpu: Gpu, util: float) -> list[Process]:
 def _works(view: View, process: Process, sm: float | None, alone: bool, util: float) -> bool:
     if process.stray is not None or process.state in ("T", "t", "Z", "X"):
         return False
-    if is_rank(process) and spins(view, process):
-        return False  # it waits for another rank: ranks.py
     run = view.runs.get(process.pid)
-    if (sm or 0.0) >= 1.0 or view.past.was_active(process.pid) or (run and run.steps_per_s):
-        return True
-    return alone and util >= 1.0
+    active = (sm or 0.0) >= 1.0 or view.past.was_active(process.pid)
+    if not active and not (run and run.steps_per_s) and not (alone and util >= 1.0):
+        return False
+    # One that waits for another rank is for ranks.py.
+    return not (is_rank(process) and spins(view, process))
 
 
 def _case(view: View, gpu: Gpu, process: Process, util: float, power: float | None) -> Case | None:

@@ -16,6 +16,9 @@ from cockpit.model.snapshot import Snapshot
 SERVERS = frozenset({"vllm", "sglang", "triton", "tgi", "llama.cpp", "ollama"})
 """Frameworks that wait for requests: an idle GPU under them is no trouble."""
 
+SPAWNED = ("--multiprocessing-fork",)
+"""The last word of a process that ``multiprocessing`` spawned."""
+
 
 @dataclass
 class View:
@@ -53,13 +56,21 @@ class View:
         return found
 
     @cached_property
+    def ranks(self) -> list[Process]:
+        """Every process on a GPU that is one of several."""
+        return [
+            process
+            for process in self.snapshot.processes
+            if is_rank(process) and process.devices and process.visible
+        ]
+
+    @cached_property
     def jobs(self) -> list[tuple[Process, ...]]:
         """Ranks of one job on this machine, two or more, in the order of their ranks."""
         groups: dict[tuple[object, ...], list[Process]] = {}
-        for process in self.snapshot.processes:
-            if process.devices and process.visible and is_rank(process):
-                key = (process.ppid, process.uid, process.world_size, process.slurm_job)
-                groups.setdefault(key, []).append(process)
+        for process in self.ranks:
+            key = (process.ppid, process.uid, process.world_size, process.slurm_job)
+            groups.setdefault(key, []).append(process)
         return [
             tuple(sorted(group, key=lambda one: (number_of(one), one.pid)))
             for group in groups.values()
@@ -71,7 +82,7 @@ def is_rank(process: Process) -> bool:
     """One of several by its environment, or a child of ``torch.multiprocessing.spawn``."""
     if process.rank is not None:
         return process.world_size is None or process.world_size > 1
-    return any("multiprocessing.spawn" in word for word in process.command)
+    return process.command[-1:] == SPAWNED
 
 
 def number_of(process: Process) -> int:
