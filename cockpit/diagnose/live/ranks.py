@@ -135,7 +135,8 @@ def _stuck_at(looks: Sequence[Look]) -> tuple[LookFrame | None, bool]:
 
 
 def _hold_s(frame: LookFrame | None, steady: bool, looks: Sequence[Look]) -> float:
-    words = " ".join(f"{one.function} {one.file}" for look in looks[-2:] for one in look.frames)
+    frames = [one for look in looks[-2:] for one in look.frames]
+    words = " ".join(f"{one.function} {one.file.rpartition('/')[2]}" for one in frames)
     if any(word in words.lower() for word in PATIENT):
         return PATIENCE_S
     return HOLD_S if frame is not None and steady else UNSEEN_HOLD_S

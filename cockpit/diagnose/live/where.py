@@ -22,9 +22,11 @@ Doing = Literal[
     "other",
 ]
 
+_PACKAGES = r"/(?:site|dist)-packages/"
 _SYNC = re.compile(
     r"\.(?:item|cpu|tolist|numpy|nonzero)\(|\bsynchronize\(|\bprint\(|\.to\(\s*[\"']cpu"
-    r"|\b(?:float|int|bool)\(|\bempty_cache\(|masked_select\("
+    r"|\b(?:float|int|bool)\(\s*[\w.]*(?:loss|acc|logit|score|norm|grad|pred|out|tensor|correct)"
+    r"|\bempty_cache\(|masked_select\("
     r"|^\s*(?:if|elif|while|assert)\b.*(?:isnan|isfinite|isinf|\.any\(|\.all\(|loss)"
 )
 _SYNC_FRAME = re.compile(r"/torch/(?:_tensor_str|cuda/(?:__init__|streams))\.py$")
@@ -33,18 +35,26 @@ _LOADER = re.compile(r"/torch/utils/data/dataloader\.py$")
 _LOADER_WAIT = frozenset({"_next_data", "_get_data", "_try_get_data", "__next__"})
 _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _LOADING = re.compile(
-    r"/(?:PIL|cv2|datasets|webdataset|torchaudio|torchcodec|decord|albumentations|h5py|zarr|pandas"
-    r"|pyarrow|imageio|soundfile|librosa|streaming|ffcv)/|/torchvision/(?:io|transforms|datasets)/"
+    _PACKAGES
+    + r"(?:(?:PIL|cv2|datasets|webdataset|torchaudio|torchcodec|decord|albumentations|h5py|zarr"
+    r"|pandas|pyarrow|imageio|soundfile|librosa|streaming|ffcv)/"
+    r"|torchvision/(?:io|transforms|datasets)/)"
 )
 _COLLECTIVE = re.compile(r"/torch/distributed/(?:distributed_c10d|_functional_collectives)\.py$")
-_COMPILE = re.compile(r"/torch/(?:_dynamo|_inductor|_functorch|fx)/|/triton/(?:compiler|runtime)/")
+_COMPILE = re.compile(
+    r"/torch/(?:_dynamo/(?:convert_frame|symbolic_convert|output_graph)"
+    r"|_inductor/(?:compile_fx|codecache|async_compile|scheduler|graph|lowering))\.py$"
+    r"|/triton/compiler/"
+)
+"""Only while something is compiled: a compiled model runs through other files of both."""
 _SAVING = re.compile(
     r"/torch/(?:serialization|storage|_weights_only_unpickler|hub)\.py$|/torch/package/"
 )
-_TORCH = re.compile(r"/(?:torch|functorch|transformer_engine|apex|deepspeed|flash_attn)/")
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|^<|/lib/python\d[\d.]*/(?!site-packages)|/torch/|/importlib/"
+_TORCH = re.compile(
+    rf"(?:{_PACKAGES}|/pytorch/)(?:torch|functorch|triton|transformer_engine|apex|deepspeed"
+    r"|flash_attn)/|/torchinductor_"
 )
+_LIBRARY = re.compile(rf"{_PACKAGES}|^<|/lib/python\d[\d.]*/|/pytorch/torch/|/torchinductor_")
 _SCALER = re.compile(r"/torch/(?:cuda/)?amp/grad_scaler\.py$")
 
 

@@ -74,6 +74,28 @@ def test_a_line_that_does_not_is_none(line: str) -> None:
     assert doing(frames((*OWN[:2], "main", line))) == "own"
 
 
+def test_a_compiled_model_that_runs_is_not_compiling() -> None:
+    generated = ("/tmp/torchinductor_ml1/ab/cab12.py", 400, "call")
+    runs = frames(
+        generated,
+        (f"{TORCH}/_inductor/output_code.py", 612, "__call__"),
+        (f"{TORCH}/_functorch/_aot_autograd/runtime_wrappers.py", 100, "call_func_at_runtime"),
+        (f"{TORCH}/_dynamo/eval_frame.py", 736, "compile_wrapper"),
+        OWN,
+    )
+    assert doing(runs) == "dispatch"
+    assert short_place(own_frame(runs)) == "train.py:41"
+    compiles = frames((f"{TORCH}/_dynamo/convert_frame.py", 7, "_compile"), *runs[3:])
+    assert doing(compiles) == "compile"
+
+
+@pytest.mark.parametrize("folder", ["datasets", "torch", "PIL", "pandas"])
+def test_a_folder_of_the_user_that_is_called_like_a_library_is_none(folder: str) -> None:
+    mine = frames((f"/home/ml1/{folder}/train.py", 7, "main", "x = int(n)"))
+    assert doing(mine) == "own"
+    assert own_frame(mine) is not None
+
+
 def test_the_flag_of_a_gradient_scaler_is_no_sync_of_the_program() -> None:
     text = "if not sum(v.item() for v in found.values()):"
     scaler = (f"{TORCH}/amp/grad_scaler.py", 346, "_maybe_opt_step", text)
