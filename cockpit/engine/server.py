@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from cockpit import __version__
+from cockpit.engine.findings import Findings
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
     AnswerFlow,
@@ -84,8 +85,10 @@ class Server:
         reader: LineReader,
         writer: LineWriter,
         recorder: Recorder | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self._machine = machine
+        self._findings = findings
         self._options = options
         self._reader = reader
         self._writer = writer
@@ -132,6 +135,8 @@ class Server:
         if self._late:
             status = msgspec.structs.replace(snapshot.sampler, late_ticks=self._late)
             snapshot = msgspec.structs.replace(snapshot, sampler=status)
+        if self._findings is not None:
+            snapshot = self._findings.add(snapshot)
         if self._recorder is not None:
             self._recorder.write(snapshot)
         with self._ticked:
