@@ -7,11 +7,11 @@ proves; the operation by a callable of the engine's. Here they only get the shap
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from cockpit.act.action import Console
-from cockpit.act.signal import Kills
 from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
 from cockpit.model.memory import RunOutcome, RunRequest
@@ -23,6 +23,18 @@ DoInRun = Callable[[RunRequest, Callable[[str], None]], RunOutcome]
 """``engine.in_run.do`` with its socket: one operation in one run. Raises CockpitError."""
 
 # -- the kill
+
+
+class Kills(Protocol):
+    """A machine's kill: :class:`cockpit.act.signal.Kills`, or the demo's."""
+
+    def plan(self, request: KillRequest) -> KillPlan:
+        """Changes nothing."""
+
+    def run(
+        self, plan_id: str, typed: str | None, say: Callable[[str], None]
+    ) -> tuple[KillResult, ...]:
+        """Signals, waits, proves."""
 
 
 class KillProcesses:

@@ -94,10 +94,11 @@ def of_process(pid: int, start_ticks: int | None = None, proc: str = "/proc") ->
         )
     cwd = f"{proc}/{pid}/cwd"
     python: str | None
+    why: str | None
     outside = not _same(f"{proc}/{pid}/root/", "/")
     python, why = (None, _outside(pid, proc)) if outside else _interpreter(pid, environment, proc)
-    if python is not None and owner.uid == 0 and (who := _writer(python)) is not None:
-        why = f"pid {pid} runs {clean(python)} as root, which {who} may change"
+    if python is not None and owner.uid == 0 and (writer := _writer(python)) is not None:
+        why = f"pid {pid} runs {clean(python)} as root, which {writer} may change"
         python = None
     again = procfs.stat(proc, pid)
     if isinstance(again, Gap) or again.start_ticks != stat.start_ticks:

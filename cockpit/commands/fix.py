@@ -152,8 +152,8 @@ def _ask_question(prompt: Ask) -> FlowAnswer:
     print(f"\n{clean(prompt.question)}")
     for number, text in enumerate(prompt.texts, 1):
         print(f"  {number}. {clean(text)}")
-    number = _number(len(prompt.texts))
-    return FlowAnswer(leave=True) if number is None else FlowAnswer(option=number)
+    picked = _number(len(prompt.texts))
+    return FlowAnswer(leave=True) if picked is None else FlowAnswer(option=picked)
 
 
 def _ask_choice(prompt: Choose) -> FlowAnswer:

@@ -15,9 +15,10 @@ from msgspec.structs import replace as replace_struct
 from cockpit.act.action import Action, Console
 from cockpit.engine import flow_store, remedies
 from cockpit.engine.flow_facts import Facts
+from cockpit.engine.flow_report import markdown
 from cockpit.engine.machine import Machine, Say
 from cockpit.errors import CockpitError, RefusedError, UsageError
-from cockpit.flows import FLOWS, machine, report
+from cockpit.flows import FLOWS, machine
 from cockpit.flows.flow import Flow, Known
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
@@ -260,7 +261,11 @@ class FlowSession:
             action = remedies.build(remedy, known, self.tools.machine)
             if action is None:
                 continue
-            preview = replace_struct(action.preview(), because=remedy.because)
+            preview = action.preview()
+            if preview.refusal is not None and remedy.kind == "kill":
+                continue  # the policy forbids it: the checks say whose it is
+            title = str(remedy.values.get("title") or preview.title)
+            preview = replace_struct(preview, title=title, because=remedy.because)
             if self.tools.readonly:
                 preview = replace_struct(preview, refusal="Read-only: nothing is run.")
             ready.append(_Ready(action, preview))
@@ -309,7 +314,7 @@ class FlowSession:
         shown = self._shown()
         assert isinstance(shown.prompt, Ended)
         snapshot = self._known.snapshot if self._known is not None else None
-        text = report.markdown(shown, snapshot)
+        text = markdown(shown, snapshot)
         return replace_struct(shown, prompt=replace_struct(shown.prompt, report=text))
 
     def _flow_id(self) -> FlowId:

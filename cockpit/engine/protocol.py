@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
-from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.checkup import Checkup, CheckupRequest
+from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
     AttachPlan,
     Census,

@@ -6,6 +6,7 @@ Everything that touches this host is made for a live machine only.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
 from cockpit.model.memory import RunRequest
 from cockpit.model.remedy import Outcome, Preview, UndoRecord
 
-JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "free_frames", "attach"})
+JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
 ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain"})
 """Kinds that a demo has, too: they end in the machine's own actions."""
@@ -168,9 +169,10 @@ def _install_torch(of: _Wanted) -> Action | None:
     gpus = [one for one in of.known.snapshot.gpus if one.compute_capability]
     driver = of.known.snapshot.driver
     choice = fitting_build(
-        tuple(one.compute_capability for one in gpus if one.compute_capability),
-        driver.version,
-        driver.cuda_version,
+        [one.compute_capability for one in gpus if one.compute_capability],
+        driver=driver.version,
+        cuda=driver.cuda_version,
+        machine=platform.machine(),
     )
     return InstallTorch(python, of.known.uid, choice)
 
@@ -231,7 +233,6 @@ def _admin(of: _Wanted) -> Action:
 _BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
     "kill": _kill,
     "operation": _operation,
-    "free_frames": _operation,
     "attach": _attach,
     "relaunch": _relaunch,
     "patch": _patch,

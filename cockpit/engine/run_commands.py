@@ -16,11 +16,12 @@ from cockpit.act.job import Family
 from cockpit.act.relaunch_plan import MARK
 from cockpit.attach import target as targets
 from cockpit.attach.launch import name_of
-from cockpit.attach.run_environment import BOOTSTRAP, DIRECTORY, HIDDEN
+from cockpit.attach.run_environment import BOOTSTRAP, DIRECTORY
 from cockpit.attach.run_record import Meta, load_run
 from cockpit.collect.owners import container_of, slurm_of
 from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model.run_command import RunCommand
+from cockpit.model.secret import HIDDEN
 from cockpit.procfs import Gap
 
 _PROC = "/proc"

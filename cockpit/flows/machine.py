@@ -111,6 +111,7 @@ def finished(state: State, preview: Preview, outcome: Outcome) -> State:
     done = Done(
         title=preview.title,
         lines=preview.lines,
+        loses=preview.loses,
         ok=outcome.ok,
         verified=outcome.verified,
         sentence=outcome.sentence,

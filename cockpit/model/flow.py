@@ -53,6 +53,7 @@ class Done(Struct, frozen=True, kw_only=True):
     title: str
     lines: tuple[str, ...]
     """What exactly ran."""
+    loses: str = ""
     ok: bool
     verified: bool | None
     sentence: str
