@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cockpit.act import source_file
 from cockpit.act.editor import EditByHand
 from cockpit.act.patch import Patch
-from cockpit.act.rewrites.edit import Facts
+from cockpit.act.rewrites import KINDS, Facts
 from cockpit.act.suggestions import SUGGESTIONS
 from cockpit.errors import RefusedError
 
@@ -69,8 +69,8 @@ def _is_own(file: str) -> bool:
 
 def suggest(kind: str, file: str, line: int, facts: Facts) -> Patch | EditByHand:
     """A patch when the place is certain; else the editor at the line, with what to write."""
-    patch = Patch(kind, file, line, facts)
-    return patch if patch.is_certain else by_hand(kind, file, line, facts)
+    found = _certain(kind, Place(file, line), facts)
+    return found if found is not None else by_hand(kind, file, line, facts)
 
 
 def suggest_first(kind: str, places: Sequence[Place], facts: Facts) -> Patch | EditByHand | None:
@@ -79,10 +79,17 @@ def suggest_first(kind: str, places: Sequence[Place], facts: Facts) -> Patch | E
     An OOM is raised in ``forward``, but the loop that keeps the losses is some frames outside.
     """
     for place in places:
-        patch = Patch(kind, place.file, place.line, facts)
-        if patch.is_certain:
+        patch = _certain(kind, place, facts)
+        if patch is not None:
             return patch
     return by_hand(kind, *places[0], facts) if places else None
+
+
+def _certain(kind: str, place: Place, facts: Facts) -> Patch | None:
+    if kind not in KINDS:
+        return None
+    patch = Patch(kind, place.file, place.line, facts)
+    return patch if patch.is_certain else None
 
 
 def by_hand(kind: str, file: str, line: int, facts: Facts) -> EditByHand:

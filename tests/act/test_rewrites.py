@@ -61,14 +61,16 @@ def test_line_ends_of_another_system_stay(case: Case):
         "print 'Python 2'\n",
         "x = " + "(" * 3000 + "1" + ")" * 3000,
         "x = 1" + " + 1" * 3000,
+        "x = " + "not " * 50_000 + "1",
+        "if a:\n    pass\n" + "elif a:\n    pass\n" * 50_000,
         "for x in l: loss = model(x); loss.backward(); losses.append(loss)",
         "if a:\n    pass\nelif torch.load(p):\n    DataLoader(d)\n",
         "def f(: pass",
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_source_that_is_not_understood_is_no_certain_place(kind: str, text: str):
-    """And three thousand brackets do not take the process down (they do in libcst alone)."""
+    """And what is nested without end does not take the process down (it does in libcst alone)."""
     for line in (0, 1, 2, 99):
         edit = rewrite(kind, text, line, {"workers": 2})
         if edit is not None:

@@ -14,6 +14,8 @@ from cockpit.model.text import plural
 
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 """Places of the arguments in the signature of torch.utils.data.DataLoader."""
+_MOST = 8
+"""Workers where only the number of cores is known: more seldom help one GPU."""
 _MOVES = frozenset({"cuda", "to"})
 _STARTS_ANEW = ("spawn", "forkserver")
 
@@ -21,11 +23,12 @@ _STARTS_ANEW = ("spawn", "forkserver")
 def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
     """The call at the line, the one its loop reads, or the only one.
 
-    Facts: ``workers`` (how many to have: needed), ``prefetch`` (4), ``start_method`` or
+    Facts: ``workers`` (how many to have) or ``cores`` (one each, 8 at most): one is needed;
+    ``prefetch`` (4), ``start_method`` or
     ``python_version``.
     """
     source = Source.parse(text)
-    workers = facts.get("workers")
+    workers = _wanted(facts)
     if source is None or not isinstance(workers, int) or workers < 0:
         return None
     call = _call(source, line)
@@ -40,6 +43,11 @@ def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
         "host memory: each worker has its own copy of what the data set touches",
         "the GPU's utilisation rises, the time of a step falls",
     )
+
+
+def _wanted(facts: Facts) -> object:
+    cores = facts.get("cores")
+    return facts.get("workers", min(cores, _MOST) if isinstance(cores, int) else None)
 
 
 def _call(source: Source, line: int) -> cst.Call | None:

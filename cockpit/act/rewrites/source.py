@@ -5,6 +5,8 @@ The rewrites ask here and never look at text; what they do not replace stays as 
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar, cast
@@ -39,7 +41,7 @@ class Source:
     @classmethod
     def parse(cls, text: str) -> Source | None:
         """None: not Python (2 600 lines take 1.4 s), or nested too deep for the parser."""
-        if _depth(text) > _DEEPEST:
+        if _depth(text) > _DEEPEST or _is_too_deep(text):
             return None
         try:
             module = cst.parse_module(text)
@@ -200,6 +202,19 @@ class _Swap(cst.CSTTransformer):
     ) -> cst.CSTNode:
         change = self._changes.get(original_node)
         return updated_node if change is None else change(updated_node)
+
+
+def _is_too_deep(text: str) -> bool:
+    """CPython gives up on it: 50 000 times ``not`` or ``elif`` would crash libcst's parser."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (RecursionError, MemoryError):
+        return True
+    except (SyntaxError, ValueError):
+        return False  # perhaps newer than this Python: libcst knows more
+    return False
 
 
 def _depth(text: str) -> int:
