@@ -146,7 +146,7 @@ class InstallTorch:
             if users:
                 pids = ", ".join(map(str, users[:8])) + (" …" if len(users) > 8 else "")
                 notes.append(
-                    f"# WARNING: {plural(len(users), 'process')} use this torch right now (pid "
+                    f"# WARNING: {plural(len(users), 'process')} with this torch loaded (pid "
                     f"{pids}): replacing its files under them can crash them"
                 )
         return tuple(notes)

@@ -2327,8 +2327,13 @@ class Agent:
         if len(self.steps.idle) >= MAX_JOBS:
             raise RefusedError("busy", "%d operations wait for the kernel already." % MAX_JOBS)
         job = Job(client, request, lambda torch: free_frames(torch, shell, out))
+        # First into the queue: the loop may call back before this thread goes on.
         self.steps.idle.append(job)
-        shell.kernel.io_loop.add_callback(self.steps.run_between_cells)
+        try:
+            shell.kernel.io_loop.add_callback(self.steps.run_between_cells)
+        except Exception:  # a loop that was closed: the kernel is ending
+            self.steps.idle.remove(job)
+            raise
 
     def op_history(self, client: Client, request: Reply) -> None:
         action = request.get("action")
