@@ -6,6 +6,7 @@ A live machine is looked at; a demo and a recording are judged by their snapshot
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,14 @@ class Findings:
 
         ``at_once``: there will be one snapshot only.
         """
-        self._open_looks = looks
+        self._open_looks = None if at_once else looks
         self._looks: Looks | None = None
         self._at_once = at_once
         self._live: LiveFindings | None = None
         self._ticks = 0
         self._recorded = False
+        if at_once:  # its one tick waits for the driver anyway, and shall not wait for imports then
+            threading.Thread(target=_load_rules, name="rules", daemon=True).start()
 
     def add(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its findings; one that has some (a recording) stays as it is."""
@@ -57,3 +60,7 @@ class Findings:
             self._live = LiveFindings(at_once=self._at_once)
             self._looks = self._open_looks() if self._open_looks is not None else NoLooks()
         return self._live.observe(snapshot, self._looks)
+
+
+def _load_rules() -> None:
+    import cockpit.diagnose.live.watch  # noqa: F401
