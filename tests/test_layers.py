@@ -29,6 +29,7 @@ ALLOWED = {
     "engine": {
         "model",
         "errors",
+        "paths",
         "procfs",
         "as_owner",
         "collect",
@@ -48,9 +49,12 @@ ALLOWED = {
         "attach.launch",
         "attach.run_record",
         "diagnose",
+        "collect.bundle",  # writes a file, reads no machine
+        "collect.recording_lines",
+        "__init__",
     },
     "tui": {"model", "errors", "settings", "flows", "engine.link", "engine.protocol", "commands"},
-    "cli": {"errors", "settings", "commands", "tui", "__init__"},
+    "cli": {"errors", "model", "settings", "commands", "tui", "__init__"},
     "__main__": {"cli"},
     "__init__": set(),
 }

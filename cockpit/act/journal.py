@@ -33,7 +33,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     operation: str = "kill"
     """``kill``, ``attach``, or what was done in a run: ``gc``, ``set`` …"""
     signal: str | None = None
-    pid: int
+    pid: int | None
+    """None: it is about no process (a patch, an installation)."""
     start_ticks: int | None
     command: str
     """Cleaned and cut."""

@@ -38,6 +38,7 @@ from cockpit.procfs import account_name
 if TYPE_CHECKING:
     from cockpit.act.journal import Journal
     from cockpit.act.signal import Kills
+    from cockpit.engine.looks import Looker
 
 VRAM_DEADLINE_S = 0.5
 """A proof of freed memory waits this long for one answer of NVML."""
@@ -54,7 +55,7 @@ class LiveMachine:
         self._processes: Sequence[Process] = ()
         self._latest: Snapshot | None = None
         self._readonly = options.readonly
-        self._runs = Runs(self._sampler.note)
+        self._runs = Runs(self._sampler.note, tidies=not options.readonly)
 
     @cached_property
     def _kills(self) -> Kills:
@@ -70,6 +71,14 @@ class LiveMachine:
         from cockpit.act.journal import Journal
 
         return Journal()
+
+    @cached_property
+    def looks(self) -> Looker:
+        """Who looks closer at a process when a rule wishes for it."""
+        # Late: nothing is suspected in the first frame.
+        from cockpit.engine.looks import Looker
+
+        return Looker(self._runs.socket)
 
     def _rows(self) -> Sequence[Process]:
         return self._processes

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.checkup import Checkup, CheckupRequest
+from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -93,6 +94,7 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     segments: Segments | None = None
     stacks: Stacks | None = None
     outcome: RunOutcome | None = None
+    flow: FlowState | None = None
     checkup: Checkup | None = None
 
 
@@ -161,6 +163,27 @@ class DoInRun(Message, frozen=True, kw_only=True, tag="do_in_run"):
     request: RunRequest
 
 
+class StartFlow(Message, frozen=True, kw_only=True, tag="start_flow"):
+    """Begin a guided flow; changes nothing. Answered by ``flow``."""
+
+    id: int
+    request: FlowRequest
+
+
+class AnswerFlow(Message, frozen=True, kw_only=True, tag="answer_flow"):
+    """What the user said to the flow's open question. Answered by ``flow``."""
+
+    id: int
+    flow: str
+    answer: FlowAnswer
+
+
+class CancelFlow(Message, frozen=True, kw_only=True, tag="cancel_flow"):
+    """Stop the fix that runs, as soon as that is safe; the open answer comes then."""
+
+    flow: str
+
+
 class AskCheckup(Message, frozen=True, kw_only=True, tag="ask_checkup"):
     """Examine the machine with a job's Python; takes seconds, changes nothing."""
 
@@ -186,6 +209,9 @@ ToEngine = (
     | RunAttach
     | AskRun
     | DoInRun
+    | StartFlow
+    | AnswerFlow
+    | CancelFlow
     | AskCheckup
     | Play
 )

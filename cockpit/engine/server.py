@@ -11,18 +11,22 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from cockpit import __version__
+from cockpit.engine.findings import Findings
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
+    AnswerFlow,
     AskAttach,
     AskCheckup,
     AskDetails,
     AskKillPlan,
     AskRun,
+    CancelFlow,
     DoInRun,
     EngineOptions,
     Hello,
@@ -32,6 +36,7 @@ from cockpit.engine.protocol import (
     Reply,
     RunAttach,
     RunKill,
+    StartFlow,
     Tick,
     ToEngine,
     Watch,
@@ -44,10 +49,15 @@ from cockpit.model.memory import Census, Segments
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
+if TYPE_CHECKING:
+    from cockpit.engine.flows import Flows
+
 log = logging.getLogger(__name__)
 
 SHORTEST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 60.0
+FRESH_WITHIN_S = 3.0
+"""A tick takes milliseconds; a driver that hangs makes its GPUs stale, not the tick late."""
 ACTION_PATIENCE_S = 20.0
 """How long a kill that was begun goes on after the face is gone (grace time and proof)."""
 
@@ -75,8 +85,10 @@ class Server:
         reader: LineReader,
         writer: LineWriter,
         recorder: Recorder | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self._machine = machine
+        self._findings = findings
         self._options = options
         self._reader = reader
         self._writer = writer
@@ -88,6 +100,16 @@ class Server:
         self._connected = True
         self._wake = threading.Event()
         self._actions: list[threading.Thread] = []
+        self._ticked = threading.Condition()
+        self._ticks = 0
+        self._newest: Snapshot | None = None
+
+    @cached_property
+    def _flows(self) -> Flows:
+        # Late: nobody is led through anything in the first seconds.
+        from cockpit.engine.flows import Flows
+
+        return Flows(self._machine, self._fresh, readonly=self._options.readonly)
 
     def run(self) -> None:
         """Until the face closes its end."""
@@ -113,11 +135,29 @@ class Server:
         if self._late:
             status = msgspec.structs.replace(snapshot.sampler, late_ticks=self._late)
             snapshot = msgspec.structs.replace(snapshot, sampler=status)
+        if self._findings is not None:
+            snapshot = self._findings.add(snapshot)
         if self._recorder is not None:
             self._recorder.write(snapshot)
+        with self._ticked:
+            self._newest, self._ticks = snapshot, self._ticks + 1
+            self._ticked.notify_all()
         relatives = self._machine.relatives(snapshot) if self._tree else ()
         self._send(Tick(snapshot=snapshot, relatives=relatives, playback=self._machine.playback()))
         self._schedule()
+
+    def _fresh(self) -> Snapshot:
+        """A snapshot whose reading began after this call; from any thread but the loop's own."""
+        with self._ticked:
+            # The next tick may be under way already: the one after it is surely fresh.
+            wanted = self._ticks + 2
+            end = time.monotonic() + FRESH_WITHIN_S
+            while self._ticks < wanted and (left := end - time.monotonic()) > 0:
+                self._tick_now()
+                self._ticked.wait(min(left, 0.2))
+            if self._newest is None:
+                raise CockpitError("The engine has no reading yet.")
+            return self._newest
 
     def _schedule(self) -> None:
         """The next tick on the beat; beats that passed meanwhile are skipped and counted.
@@ -166,6 +206,8 @@ class Server:
     def _serve(self, request: ToEngine) -> None:
         if isinstance(request, Watch):
             self._watch(request)
+        elif isinstance(request, CancelFlow):
+            self._flows.cancel(request.flow)
         elif isinstance(request, Play):
             self._machine.play(request.paused, request.speed, request.seek_s)
             self._tick_now()
@@ -191,7 +233,16 @@ class Server:
         self._tree = request.tree
 
     def _act(
-        self, id_: int, request: RunKill | AskAttach | RunAttach | AskRun | DoInRun | AskCheckup
+        self,
+        id_: int,
+        request: RunKill
+        | AskAttach
+        | RunAttach
+        | AskRun
+        | DoInRun
+        | AskCheckup
+        | StartFlow
+        | AnswerFlow,
     ) -> Reply:
         """What a machine does, or asks of a run; on a thread of its own."""
         machine = self._machine
@@ -199,6 +250,10 @@ class Server:
         def say(sentence: str) -> None:
             self._send(Progress(id=id_, sentence=sentence))
 
+        if isinstance(request, StartFlow):
+            return Reply(id=id_, flow=self._flows.start(request.request, say))
+        if isinstance(request, AnswerFlow):
+            return Reply(id=id_, flow=self._flows.answer(request.flow, request.answer, say))
         if isinstance(request, RunKill):
             return Reply(id=id_, results=machine.run_kill(request.plan, request.typed, say))
         if isinstance(request, AskAttach):

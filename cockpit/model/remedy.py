@@ -32,6 +32,8 @@ class Preview(Struct, frozen=True, kw_only=True):
     """A sentence; ``nothing`` where nothing is lost."""
     verify: str
     """How it will be seen that it helped."""
+    because: str = ""
+    """Why just this is offered, from this run's numbers."""
     typed: str | None = None
     """The text that the user has to type (design, section 5); None: one confirmation."""
     undo: str | None = None

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import (
+    AnswerFlow,
     AskAttach,
     AskDetails,
     AskKillPlan,
     AskRun,
+    CancelFlow,
     DoInRun,
     Hello,
     Message,
@@ -28,11 +30,13 @@ from cockpit.engine.protocol import (
     Reply,
     RunAttach,
     RunKill,
+    StartFlow,
     Tick,
     Watch,
 )
 from cockpit.errors import CockpitError, LinkError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -159,6 +163,32 @@ class Session:
     async def stacks(self, pid: int) -> Stacks:
         """Raises CockpitError with a sentence."""
         return _given((await self._ask_run(pid, "stacks", False)).stacks)
+
+    async def start_flow(self, request: FlowRequest, say: Callable[[str], None]) -> FlowState:
+        """Begin a guided flow; changes nothing. Raises CockpitError with a sentence."""
+        id_ = self._link.next_id()
+        return await self._move_flow(StartFlow(id=id_, request=request), id_, say)
+
+    async def answer_flow(
+        self, flow: str, answer: FlowAnswer, say: Callable[[str], None]
+    ) -> FlowState:
+        """Answer its open question; the reply comes when what was confirmed has run.
+
+        Raises CockpitError with a sentence.
+        """
+        id_ = self._link.next_id()
+        return await self._move_flow(AnswerFlow(id=id_, flow=flow, answer=answer), id_, say)
+
+    def cancel_flow(self, flow: str) -> None:
+        """Stop what runs as soon as that is safe."""
+        self._send(CancelFlow(flow=flow))
+
+    async def _move_flow(self, message: Message, id_: int, say: Callable[[str], None]) -> FlowState:
+        self._progress[id_] = say
+        try:
+            return _given((await self._ask(message, id_)).flow)
+        finally:
+            self._progress.pop(id_, None)
 
     async def _ask_run(self, pid: int, question: Question, deep: bool) -> Reply:
         id_ = self._link.next_id()

@@ -1,0 +1,345 @@
+"""One flow being walked: reads what it needs, asks, runs what was confirmed, keeps the journal.
+
+The flow itself (flows/) is pure; this is its hands and eyes. Works on any Machine: from a demo or
+a recording there is no way to this host's processes, files or programs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as replace_struct
+
+from cockpit.act.action import Action, Console
+from cockpit.engine import flow_store, remedies
+from cockpit.engine.flow_facts import Facts
+from cockpit.engine.flow_report import markdown
+from cockpit.engine.machine import Machine, Say
+from cockpit.errors import CockpitError, RefusedError, UsageError
+from cockpit.flows import FLOWS, machine
+from cockpit.flows.flow import Flow, Known
+from cockpit.flows.machine import State
+from cockpit.model.flow import (
+    Ask,
+    Choose,
+    Confirm,
+    Ended,
+    FlowAnswer,
+    FlowId,
+    FlowRequest,
+    FlowState,
+    InTerminal,
+    Prompt,
+)
+from cockpit.model.remedy import Outcome, Preview
+from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean
+
+WHAT_IS_WRONG = "What is wrong?"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a session has of the engine."""
+
+    machine: Machine
+    fresh: Callable[[], Snapshot]
+    """A snapshot that was taken after the call."""
+    facts: Facts
+    readonly: bool
+
+
+@dataclass
+class _Ready:
+    """A fix that can be chosen."""
+
+    action: Action
+    preview: Preview
+
+
+@dataclass
+class FlowSession:
+    """Used from one thread at a time: each answer waits for the one before."""
+
+    id: str
+    request: FlowRequest
+    tools: Tools
+    _flow: Flow | None = None
+    _state: State = field(default_factory=State)
+    _known: Known | None = None
+    _ready: list[_Ready] = field(default_factory=list)
+    _confirmed: bool = False
+    """The open question is for the face's terminal: the fix was confirmed already."""
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, say: Say) -> FlowState:
+        """Look around, up to the first question or choice. Raises CockpitError."""
+        with self._lock:
+            self.request = self.tools.facts.completed(self.request)
+            known = self._look(say)
+            flow = self.request.flow or self.tools.facts.flow_of(known)
+            if flow is None:
+                self._state = _asking(
+                    "flow", WHAT_IS_WRONG, tuple((one.id, one.title) for one in FLOWS.values())
+                )
+                return self._shown()
+            self._enter(flow)
+            return self._looked(known)
+
+    def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
+        """Move on. Raises UsageError for an answer to another question."""
+        with self._lock:
+            self._cancelled.clear()
+            if answer.leave:
+                self._state = machine.left(self._state)
+                return self._end()
+            try:
+                return self._answer(answer, say)
+            except (IndexError, KeyError) as error:
+                raise UsageError(f"There is no answer number {error}.") from error
+
+    def cancel(self) -> None:
+        """Tell the running fix to stop; its outcome says what was done by then."""
+        self._cancelled.set()
+
+    # -- answers
+
+    def _answer(self, answer: FlowAnswer, say: Say) -> FlowState:
+        phase = self._state.phase
+        if phase == "asking" and answer.option is not None:
+            return self._answered(answer.option, say)
+        if phase == "choosing" and answer.undo is not None:
+            return self._undo(answer.undo, say)
+        if phase == "choosing" and answer.option is not None:
+            return self._chosen(answer)
+        if phase == "confirming" and answer.declined:
+            self._confirmed = False
+            self._state = machine.declined(self._state)
+            return self._shown()
+        if phase == "confirming" and answer.exit_status is not None and self._confirmed:
+            return self._run(say)
+        if phase == "confirming" and (answer.confirmed or answer.typed is not None):
+            return self._confirm(answer, say)
+        raise UsageError("That is no answer to what was asked.")
+
+    def _answered(self, option: int, say: Say) -> FlowState:
+        key, value = self._state.key, self._state.asked[option][0]
+        self._state = machine.answered(self._state, option)
+        if key == "flow":
+            self._state = State()
+            self._enter(_flow_id(value))
+        elif key == "run":
+            self.request = self.tools.facts.of_run(self.request, value)
+        elif key == "take_up":
+            self._take_up(value)
+        return self._looked(self._look(say))
+
+    def _chosen(self, answer: FlowAnswer) -> FlowState:
+        option = answer.option
+        assert option is not None
+        state = machine.chosen(self._state, option)
+        if answer.command or answer.where is not None:
+            self._edit(option, answer)
+        ready = self._ready[option]
+        if ready.preview.refusal is not None:
+            raise RefusedError(ready.preview.refusal)
+        self._state = state
+        return self._shown()
+
+    def _edit(self, option: int, answer: FlowAnswer) -> None:
+        ready = self._ready[option]
+        action = remedies.edited(ready.action, answer.command, answer.where)
+        if action is None:
+            raise UsageError("This fix has no command line that could be changed.")
+        preview = replace_struct(action.preview(), because=ready.preview.because)
+        self._ready[option] = _Ready(action, preview)
+
+    def _confirm(self, answer: FlowAnswer, say: Say) -> FlowState:
+        preview = self._preview()
+        if preview.typed is not None and answer.typed != preview.typed:
+            raise RefusedError(f"Not confirmed: `{clean(preview.typed)}` has to be typed.")
+        if preview.terminal is not None:
+            self._confirmed = True
+            return self._shown()
+        return self._run(say)
+
+    # -- doing
+
+    def _run(self, say: Say) -> FlowState:
+        self._confirmed = False
+        chosen = self._state.chosen
+        assert chosen is not None
+        ready, remedy = self._ready[chosen], self._state.remedies[chosen]
+        self._state = machine.confirmed(self._state)
+        console = Console(say=lambda line: say(clean(line)), cancelled=self._cancelled)
+        journalled = remedy.kind in remedies.JOURNALLED_BY_MACHINE
+        journal = None if journalled else self.tools.facts.journal
+        outcome = flow_store.journalled(
+            journal,
+            remedy.kind,
+            ready.preview,
+            remedy.pids,
+            lambda: _outcome(ready.action, console),
+        )
+        self._state = machine.finished(self._state, ready.preview, outcome)
+        self._save()
+        if self._state.phase == "ended":
+            return self._end()
+        self.request = self.tools.facts.after(self.request, outcome)
+        return self._looked(self._look(say))
+
+    def _undo(self, number: int, say: Say) -> FlowState:
+        index = machine.undoable(self._state)[number]
+        record = self._state.done[index].undo
+        assert record is not None
+        console = Console(say=lambda line: say(clean(line)), cancelled=self._cancelled)
+        preview = Preview(
+            title=f"undo: {record.title}",
+            form="operation",
+            lines=(),
+            risk="confirm",
+            loses="nothing",
+            verify="",
+        )
+        outcome = flow_store.journalled(
+            self.tools.facts.journal,
+            f"undo-{record.kind}",
+            preview,
+            (),
+            lambda: remedies.undo(record, self.tools.machine, console),
+        )
+        self._state = machine.undone(self._state, index, outcome)
+        self._save()
+        return self._looked(self._look(say))
+
+    # -- looking
+
+    def _enter(self, flow: FlowId) -> None:
+        self._flow = FLOWS[flow]
+        self.request = replace_struct(self.request, flow=flow)
+
+    def _take_up(self, value: str) -> None:
+        saved = self.tools.facts.unfinished(self._flow_id(), self.id)
+        if saved is not None and value == "go_on":
+            self._state = replace(self._state, done=saved.done, tried=saved.tried)
+            self.request = saved.request
+        if saved is not None:
+            self.tools.facts.forget(saved.id)
+
+    def _look(self, say: Say) -> Known:
+        needs = self._flow.needs if self._flow is not None else frozenset()
+        return self.tools.facts.look(
+            self.request,
+            self.tools.fresh(),
+            needs,
+            answers=dict(self._state.answers),
+            done=self._state.done,
+            say=say,
+        )
+
+    def _looked(self, known: Known) -> FlowState:
+        assert self._flow is not None
+        question = self.tools.facts.question(self._flow.id, self.request, self.id, self._state)
+        if question is not None:
+            self._state = _asking(*question, state=self._state)
+            return self._shown()
+        self._known = known
+        self._state = machine.looked(self._flow, self._state, known)
+        if self._state.phase == "choosing":
+            self._prepare(known)
+        if self._state.phase == "ended":
+            return self._end()
+        return self._shown()
+
+    def _prepare(self, known: Known) -> None:
+        """Make the actions; what cannot be made is not offered."""
+        ready, kept = [], []
+        for remedy in self._state.remedies:
+            action = remedies.build(remedy, known, self.tools.machine)
+            if action is None:
+                continue
+            preview = action.preview()
+            if preview.refusal is not None and remedy.kind == "kill":
+                continue  # the policy forbids it: the checks say whose it is
+            title = str(remedy.values.get("title") or preview.title)
+            preview = replace_struct(preview, title=title, because=remedy.because)
+            if self.tools.readonly:
+                preview = replace_struct(preview, refusal="Read-only: nothing is run.")
+            ready.append(_Ready(action, preview))
+            kept.append(remedy)
+        self._ready = ready
+        self._state = replace(self._state, remedies=tuple(kept))
+        if not kept:
+            self._state = machine.ended(self._state, "There is nothing that can be done from here.")
+
+    # -- showing
+
+    def _preview(self) -> Preview:
+        assert self._state.chosen is not None
+        return self._ready[self._state.chosen].preview
+
+    def _shown(self) -> FlowState:
+        known = self._known
+        flow = self._flow
+        return FlowState(
+            id=self.id,
+            flow=flow.id if flow is not None else None,
+            title=flow.title if flow is not None else "Troubleshooting",
+            subject=self.tools.facts.subject(self.request, known),
+            cause=clean(known.finding.title) if known is not None and known.finding else "",
+            found=self._state.found,
+            done=self._state.done,
+            prompt=self._prompt(),
+        )
+
+    def _prompt(self) -> Prompt:
+        state = self._state
+        if state.phase == "asking":
+            return Ask(question=state.question, texts=tuple(text for _, text in state.asked))
+        if state.phase == "choosing":
+            undoable = tuple(state.done[n].title for n in machine.undoable(state))
+            return Choose(options=tuple(one.preview for one in self._ready), undoable=undoable)
+        if state.phase == "confirming":
+            preview = self._preview()
+            if self._confirmed and preview.terminal is not None:
+                return InTerminal(command=preview.terminal, preview=preview)
+            return Confirm(preview=preview)
+        return Ended(verified=state.verified, sentence=clean(state.sentence))
+
+    def _end(self) -> FlowState:
+        self.tools.facts.forget(self.id)
+        shown = self._shown()
+        assert isinstance(shown.prompt, Ended)
+        snapshot = self._known.snapshot if self._known is not None else None
+        text = markdown(shown, snapshot)
+        return replace_struct(shown, prompt=replace_struct(shown.prompt, report=text))
+
+    def _flow_id(self) -> FlowId:
+        assert self._flow is not None
+        return self._flow.id
+
+    def _save(self) -> None:
+        self.tools.facts.save(self.id, self.request, self._state)
+
+
+def _asking(
+    key: str, question: str, options: tuple[tuple[str, str], ...], state: State | None = None
+) -> State:
+    return replace(state or State(), phase="asking", key=key, question=question, asked=options)
+
+
+def _outcome(action: Action, console: Console) -> Outcome:
+    try:
+        return action.run(console)
+    except CockpitError as error:
+        return Outcome(ok=False, sentence=str(error))
+
+
+def _flow_id(text: str) -> FlowId:
+    for one in FLOWS:
+        if one == text:
+            return one
+    raise KeyError(text)

@@ -1,0 +1,150 @@
+"""What a flow is made of: checks, questions and offers, all of them rows of data.
+
+Pure: a flow is given what is Known and says what that means and what could be done. Who reads the
+machine and who runs a fix is the engine's business (engine/flow_session.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cockpit.model.checkup import Checkup
+from cockpit.model.finding import Finding
+from cockpit.model.flow import Done, FlowId, FlowRequest, Found
+from cockpit.model.memory import Census, Stacks
+from cockpit.model.process import Process
+from cockpit.model.run import Run
+from cockpit.model.run_command import RunCommand, RunMeasure
+from cockpit.model.snapshot import Snapshot
+
+Need = Literal["checkup", "stacks", "census", "command"]
+"""What is read only for flows that ask for it: each takes up to seconds."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that was found out so far."""
+
+    request: FlowRequest
+    snapshot: Snapshot
+    uid: int
+    """Who asks: effective uid of the engine."""
+    finding: Finding | None = None
+    """Of the log; where there is none, the live finding that the flow starts from."""
+    process: Process | None = None
+    """The process that the flow is about, while it lives."""
+    run: Run | None = None
+    command: RunCommand | None = None
+    """How the run is or was started."""
+    before: RunMeasure | None = None
+    """How the run went before anything was changed."""
+    checkup: Checkup | None = None
+    stacks: Mapping[int, Stacks] = field(default_factory=dict)
+    census: Census | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """To the questions, by their key."""
+    done: tuple[Done, ...] = ()
+
+    @property
+    def cause(self) -> str:
+        """Id of the diagnosed cause; empty when there is none."""
+        return self.finding.cause if self.finding is not None else ""
+
+    def fact(self, name: str) -> Any:
+        """A fact of the diagnosis; None when it has no such."""
+        return self.finding.facts.get(name) if self.finding is not None else None
+
+    def may_end(self, process: Process) -> bool:
+        """An own process, or root asks. The plan of the kill decides; this only chooses offers."""
+        return process.start_ticks is not None and self.uid in (0, process.uid)
+
+    def holders(self) -> tuple[Process, ...]:
+        """Who holds memory on the card that the flow is about, the most first; else on any."""
+        gpu = self.gpu
+        rows = [
+            one
+            for one in self.snapshot.processes
+            if gpu is None or any(use.gpu == gpu for use in one.devices)
+        ]
+        return tuple(sorted(rows, key=lambda one: -(one.vram_bytes or 0)))
+
+    @property
+    def gpu(self) -> int | None:
+        """The card that the flow is about, where one is."""
+        if self.finding is not None and self.finding.gpu is not None:
+            return self.finding.gpu
+        if self.process is not None and self.process.devices:
+            return self.process.devices[0].gpu
+        return 0 if len(self.snapshot.gpus) == 1 else None
+
+
+Mark = Literal["ok", "bad", "note", "unknown"]
+Judged = tuple[Mark, str] | None
+"""Mark and sentence; None: there is nothing to say here."""
+Look = Callable[[Known], Iterable[Found]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to look at; calling it gives what it found, or nothing."""
+
+    what: str
+    """As a question."""
+    judge: Callable[[Known], Judged]
+
+    def __call__(self, known: Known) -> Iterable[Found]:
+        """One row, or none."""
+        judged = self.judge(known)
+        return (
+            () if judged is None else (Found(mark=judged[0], what=self.what, sentence=judged[1]),)
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that only the user knows."""
+
+    key: str
+    text: str
+    options: Callable[[Known], tuple[tuple[str, str], ...]]
+    """(value, text); fewer than two: nothing to ask."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Which fix, with which values: the engine makes the Action (engine/remedies.py)."""
+
+    kind: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    final: bool = False
+    """When this is verified, the flow is over; else the next offers follow."""
+    because: str = ""
+    """Why just this, from this run's numbers: stands before the preview's own words."""
+    pids: tuple[int, ...] = ()
+    """The processes that it is about."""
+
+    @property
+    def key(self) -> str:
+        """Equal for equal fixes: one that ran is not offered again."""
+        return f"{self.kind} {sorted(self.values.items(), key=lambda one: one[0])!r}"
+
+
+Offer = Callable[[Known], Iterable[Remedy]]
+"""The fixes of one kind that fit what is known; none where it does not apply."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One way from a bad state to a good one."""
+
+    id: FlowId
+    title: str
+    checks: tuple[Look, ...]
+    offers: tuple[Offer, ...]
+    """In the order in which an expert tries them."""
+    questions: tuple[Question, ...] = ()
+    needs: frozenset[Need] = frozenset({"command"})
+    good: str = "Nothing is wrong here."
+    """What is said when there is nothing to offer and nothing is bad."""

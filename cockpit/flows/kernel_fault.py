@@ -1,0 +1,100 @@
+"""Illegal access, asserts, library errors, Xids: to the line of the source that is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows import looks, reruns
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+
+_HARDWARE = frozenset(
+    {
+        *("gpu_off_bus", "ecc_contained", "ecc_dbe", "remap_failure", "gsp_timeout"),
+        *("nvlink_fault", "device_state_bad", "reset_blocked"),
+    }
+)
+
+
+def _is_hardware(known: Known) -> bool:
+    return known.cause in _HARDWARE
+
+
+def _whose_fault(known: Known) -> Judged:
+    if known.finding is None or known.cause in ("unknown", "benign"):
+        return None
+    if _is_hardware(known):
+        return "bad", "The card or its driver, not the program."
+    return "note", "The program: only its first error counts, and it has to be started again."
+
+
+def _ladder(known: Known) -> Iterator[Remedy]:
+    """Reruns, each of which can name the line; the engine stops at the first that does."""
+    if known.command is not None and not _is_hardware(known):
+        yield Remedy(
+            "ladder",
+            {},
+            because="CUDA reports errors later than they happen; these reruns make it tell where.",
+        )
+
+
+def _edit(known: Known) -> Iterator[Remedy]:
+    where = known.fact("place")
+    if isinstance(where, str) and not _is_hardware(known) and known.finding is not None:
+        code = [fix for fix in known.finding.fixes if fix.kind == "code-change"]
+        suggestion = code[0].value if code else known.finding.explanation
+        yield Remedy(
+            "edit",
+            {"place": where, "suggestion": suggestion},
+            because="The line is known; what it should do, only its author knows.",
+        )
+
+
+def _again(known: Known) -> Iterator[Remedy]:
+    """After the source was changed by hand."""
+    if any(one.ok for one in known.done):
+        yield from reruns.rerun(
+            known, title="run it again", because="Only a run shows whether the change helped."
+        )
+
+
+def _other_gpu(known: Known) -> Iterator[Remedy]:
+    if _is_hardware(known) and len(known.snapshot.gpus) > 1:
+        yield from reruns.rerun(
+            known,
+            title="start it on the freest other GPU",
+            because="This card should be left alone until an administrator has looked at it.",
+            freest_gpu=True,
+        )
+
+
+def _libraries(known: Known) -> Iterator[Remedy]:
+    if known.cause == "foreign_libcublas":
+        yield from reruns.rerun(
+            known,
+            title="start it again without foreign CUDA libraries",
+            because="Another CUDA's cuBLAS is loaded into the process.",
+            setting="library_path",
+        )
+
+
+FLOW = Flow(
+    id="kernel-fault",
+    title="Illegal access, assert or device error",
+    checks=(
+        Check("What failed first?", looks.diagnosed),
+        Check("Where?", looks.place),
+        Check("Program or hardware?", _whose_fault),
+        Check("Xids?", looks.xids),
+        Check("Memory of the card?", looks.memory_health),
+    ),
+    offers=(
+        _libraries,
+        _other_gpu,
+        _edit,
+        _ladder,
+        _again,
+        reruns.after_patch,
+        reruns.from_diagnosis,
+    ),
+    good="Nothing failed on the GPU.",
+)

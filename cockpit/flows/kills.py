@@ -1,0 +1,93 @@
+"""Offers that end processes: strays, whole jobs, and SIGKILL for what ignored SIGTERM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows.flow import Known, Remedy
+from cockpit.model.process import Process
+from cockpit.model.text import clean_command, sentence, size
+
+
+def strays(known: Known) -> Iterator[Remedy]:
+    """All strays of the user at once where there are several, then each."""
+    asked = _asked(known)
+    found = [
+        one
+        for one in known.holders()
+        if one.stray is not None and known.may_end(one) and one.pid not in asked
+    ]
+    if len(found) > 1:
+        total = sum(one.vram_bytes or 0 for one in found)
+        yield kill(
+            found,
+            title=f"end all {len(found)} strays",
+            because=f"Together they hold {size(total)}.",
+        )
+    for one in found:
+        assert one.stray is not None
+        yield kill([one], title=f"end the stray {named(one)}", because=sentence(one.stray.sentence))
+
+
+def survivors(known: Known) -> Iterator[Remedy]:
+    """SIGKILL for those whose SIGTERM was sent in this flow and that are still there."""
+    for one in known.holders():
+        if one.pid in _asked(known) and known.may_end(one):
+            yield kill(
+                [one],
+                title=f"end {named(one)} by SIGKILL",
+                signal="KILL",
+                because="It is still there after SIGTERM; SIGKILL cannot be ignored.",
+            )
+
+
+def idle_holders(known: Known) -> Iterator[Remedy]:
+    """Own processes that hold memory and compute nothing: notebooks, forgotten sessions."""
+    for one in known.holders():
+        if one.stray is None and known.may_end(one) and is_idle(one):
+            yield kill(
+                [one],
+                title=f"end {named(one)}, which computes nothing",
+                because="It is idle now; what it holds in memory and has not saved is lost.",
+            )
+
+
+def job(known: Known, because: str) -> Iterator[Remedy]:
+    """The whole job of the process that the flow is about."""
+    one = known.process
+    if one is not None and known.may_end(one):
+        yield kill([one], title=f"end the whole job of {named(one)}", job=True, because=because)
+
+
+def kill(
+    processes: list[Process],
+    *,
+    title: str,
+    because: str,
+    signal: str = "TERM",
+    job: bool = False,
+    final: bool = False,
+) -> Remedy:
+    """By pid and start time."""
+    targets = tuple((one.pid, one.start_ticks) for one in processes)
+    values = {"targets": targets, "title": title, "signal": signal, "job": job}
+    pids = tuple(one.pid for one in processes)
+    return Remedy("kill", values, because=because, final=final, pids=pids)
+
+
+def named(process: Process) -> str:
+    """``4711 (38.4 GiB, python train.py)``."""
+    words = clean_command(process.command, process.name)[:40]
+    return f"{process.pid} ({size(process.vram_bytes)}, {words})"
+
+
+def _asked(known: Known) -> frozenset[int]:
+    """Pids that were signalled in this flow, in vain."""
+    return frozenset(pid for done in known.done if not done.verified for pid in done.pids)
+
+
+def is_idle(process: Process) -> bool:
+    """Neither the SMs nor a core work for it. Not known is not idle."""
+    if process.cpu_pct is None or process.cpu_pct >= 3.0:
+        return False
+    return all((use.sm_pct or 0.0) < 1.0 for use in process.devices)

@@ -1,0 +1,83 @@
+"""Checks that several flows share: what the diagnosis, the checkup and the live findings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows.flow import Judged, Known, Mark
+from cockpit.model.flow import Found
+from cockpit.model.text import clean
+
+_MARKS: dict[str, Mark] = {
+    "pass": "ok",
+    "warn": "note",
+    "fail": "bad",
+    "not_applicable": "unknown",
+}
+
+
+def diagnosed(known: Known) -> Judged:
+    """What the log, or the live finding that the flow starts from, comes to."""
+    finding = known.finding
+    if finding is None:
+        return None
+    if finding.cause == "unknown":
+        return "unknown", clean(finding.title) + "."
+    if finding.cause in ("benign", "recovered"):
+        return "ok", clean(finding.title) + "."
+    return "bad", f"{clean(finding.title)}. {clean(finding.explanation)}"
+
+
+def place(known: Known) -> Judged:
+    """File and line, where something names them."""
+    where = known.fact("place")
+    if not isinstance(where, str):
+        return None
+    return "note", f"{clean(where)}."
+
+
+def checkup(known: Known) -> Iterator[Found]:
+    """The doctor's ladder: all that is not well, and in one row how much is."""
+    if known.checkup is None:
+        return
+    passed = [one for one in known.checkup.checks if one.status == "pass"]
+    if passed:
+        names = ", ".join(clean(one.title) for one in passed)
+        yield Found(mark="ok", what=f"{len(passed)} steps are well", sentence=f"{names}.")
+    for one in known.checkup.checks:
+        if one.status in ("warn", "fail"):
+            yield Found(mark=_MARKS[one.status], what=one.title, sentence=clean(one.sentence))
+
+
+def live(known: Known) -> Iterator[Found]:
+    """Live findings of this process or its card, other than the one that the flow starts from."""
+    for one in known.snapshot.findings:
+        if one is known.finding or one.flow != known.request.flow:
+            continue
+        if one.pid in (None, known.request.pid) and one.gpu in (None, known.gpu):
+            words = [clean(part.text) for part in one.evidence[:2]]
+            yield Found(mark="bad", what=clean(one.title), sentence=" ".join(words))
+
+
+def xids(known: Known) -> Judged:
+    """What the driver reported of this card lately."""
+    rows = [
+        one for one in known.snapshot.events if one.xid is not None and known.gpu in (None, one.gpu)
+    ]
+    if not rows:
+        return "ok", "The driver reported none since the cockpit looks."
+    return "bad", clean(rows[-1].sentence)
+
+
+def memory_health(known: Known) -> Judged:
+    """Uncorrected ECC errors and row remapping."""
+    for one in known.snapshot.gpus:
+        if known.gpu not in (None, one.index):
+            continue
+        if one.remapped_rows_failed:
+            return "bad", f"GPU {one.index}: row remapping failed; the card has to be replaced."
+        if one.remapped_rows_pending:
+            return "bad", f"GPU {one.index}: a row remap is pending; it needs a reset when idle."
+        if one.ecc_uncorrected:
+            return "bad", f"GPU {one.index}: {one.ecc_uncorrected} uncorrected memory errors."
+    return "ok", "No uncorrected error and no remap is on record."

@@ -1,0 +1,151 @@
+"""A job on several GPUs that hangs: where each rank is, which one is elsewhere, and a new start."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from cockpit.flows import kills, looks, reruns
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.flow import Found
+from cockpit.model.memory import Stacks
+from cockpit.model.text import clean, plural
+
+_NOT_USERS = ("site-packages/", "dist-packages/", "/torch/", "<frozen", "<string>", "lib/python3")
+
+
+def place_of(stacks: Stacks) -> str:
+    """Where the training thread is: its innermost frame that is the user's own."""
+    thread = next((one for one in stacks.threads if one.is_training), None)
+    if thread is None or not thread.frames:
+        return "no Python frame"
+    own = [one for one in thread.frames if not any(part in one for part in _NOT_USERS)]
+    return clean((own or thread.frames)[0])
+
+
+def grouped(known: Known) -> dict[str, list[int]]:
+    """Place → pids of the ranks that are there, the fullest place first."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for pid, stacks in known.stacks.items():
+        places[place_of(stacks)].append(pid)
+    return dict(sorted(places.items(), key=lambda one: -len(one[1])))
+
+
+def odd_one(known: Known) -> tuple[int, str] | None:
+    """(pid, place) of the rank that is not where all others are; None: no single one.
+
+    Of two ranks the one that is not inside a collective is the odd one.
+    """
+    places = grouped(known)
+    if len(places) != 2:
+        return None
+    outside = {
+        place: pids
+        for place, pids in places.items()
+        if not any(_in_collective(known.stacks[pid]) for pid in pids)
+    }
+    if len(outside) == 1 and len(next(iter(outside.values()))) == 1:
+        place, pids = next(iter(outside.items()))
+        return pids[0], place
+    place, pids = list(places.items())[-1]
+    return (pids[0], place) if len(pids) == 1 and len(known.stacks) > 2 else None
+
+
+def _in_collective(stacks: Stacks) -> bool:
+    thread = next((one for one in stacks.threads if one.is_training), None)
+    words = ("distributed_c10d", "/nn/parallel/", "torch/distributed/", "all_reduce", "barrier")
+    return thread is not None and any(word in one for one in thread.frames[:8] for word in words)
+
+
+def rank_name(known: Known, pid: int) -> str:
+    """``rank 3 (pid 4711)``."""
+    process = next((one for one in known.snapshot.processes if one.pid == pid), None)
+    if process is None or process.rank is None:
+        return f"pid {pid}"
+    return f"rank {process.rank} (pid {pid})"
+
+
+def _ranks(known: Known) -> Iterator[Found]:
+    for place, pids in grouped(known).items():
+        names = ", ".join(rank_name(known, pid) for pid in pids[:4])
+        more = f" and {len(pids) - 4} more" if len(pids) > 4 else ""
+        what = f"{plural(len(pids), 'rank')} here"
+        yield Found(mark="note", what=what, sentence=f"{place}: {names}{more}.")
+
+
+def _odd(known: Known) -> Judged:
+    odd = odd_one(known)
+    if odd is None:
+        if len(known.stacks) < 2:
+            return None
+        return "unknown", "No single rank is elsewhere than the others."
+    return "bad", f"{rank_name(known, odd[0])} is at {odd[1]}; the others wait for it."
+
+
+def _edit(known: Known) -> Iterator[Remedy]:
+    odd = odd_one(known)
+    if odd is not None:
+        file, _, rest = odd[1].rpartition(":")
+        line = rest.split(" ")[0]
+        if file and line.isdigit():
+            yield Remedy(
+                "edit",
+                {
+                    "place": f"{file}:{line}",
+                    "suggestion": "All ranks have to make the same calls: no collective inside a "
+                    "branch that only some take, no long work of one rank before one.",
+                },
+                because="This is the line at which the others are kept waiting.",
+            )
+
+
+def _end(known: Known) -> Iterator[Remedy]:
+    yield from kills.job(known, "One rank alone cannot be ended: the others would hang on.")
+
+
+def _again(known: Known) -> Iterator[Remedy]:
+    """With what makes the next hang tell more, once this job is gone."""
+    if known.process is None:
+        yield from reruns.rerun(
+            known,
+            title="start it again with the diagnostics on",
+            because="NCCL's log and the flight recorder name the rank if it hangs again.",
+            setting="hang_diagnostics",
+        )
+        yield from reruns.rerun(known, title="start it again as it was", because="")
+    if known.cause == "p2p_acs":
+        yield from reruns.rerun(
+            known,
+            title="start it again without peer-to-peer",
+            because="PCIe peer traffic does not arrive; without it NCCL goes through host memory.",
+            setting="nccl_p2p_off",
+        )
+
+
+def _device(known: Known) -> Iterator[Remedy]:
+    if known.cause in ("duplicate_gpu", "oom_ranks_on_one_gpu"):
+        yield from reruns.patch(known, "set_device", "Each rank has to take its own card.")
+
+
+FLOW = Flow(
+    id="multi-gpu",
+    title="A job on several GPUs hangs or fails",
+    checks=(
+        Check("What does the diagnosis say?", looks.diagnosed),
+        looks.live,
+        _ranks,
+        Check("The odd one?", _odd),
+        Check("Xids?", looks.xids),
+    ),
+    offers=(
+        _edit,
+        _device,
+        _end,
+        kills.survivors,
+        _again,
+        reruns.after_patch,
+        reruns.from_diagnosis,
+    ),
+    needs=frozenset({"command", "stacks"}),
+    good="All ranks go on.",
+)

@@ -1,0 +1,101 @@
+"""Training on the CPU by mistake: the first step from the PCI bus to a matmul that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows import looks, reruns
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+
+_NEEDS_BUILD = frozenset(
+    {"cpu_wheel", "arch_missing", "driver_too_old", "torchvision_mismatch", "cudart_missing"}
+)
+_HIDDEN = frozenset({"cvd_hides_gpus", "cvd_bad_uuid", "cvd_after_init"})
+_FOREIGN = frozenset({"compat_libcuda", "foreign_libcublas"})
+
+
+def causes(known: Known) -> frozenset[str]:
+    """Of the diagnosis, and of the steps of the checkup that do not pass."""
+    found = {known.cause}
+    if known.checkup is not None:
+        found |= {one.cause or "" for one in known.checkup.checks if one.status == "fail"}
+    return frozenset(found - {""})
+
+
+def _process(known: Known) -> Judged:
+    if known.request.pid is None:
+        return None
+    if known.process is not None and known.process.devices:
+        return "ok", f"Process {known.request.pid} holds memory on a GPU."
+    run = known.run
+    if run is not None and run.cuda_initialized is False:
+        return "bad", f"Process {known.request.pid} has not touched CUDA."
+    return "note", f"Process {known.request.pid} holds no memory on a GPU."
+
+
+def installs(known: Known) -> Iterator[Remedy]:
+    """The build of torch that fits, where the one that is there does not."""
+    if causes(known) & _NEEDS_BUILD and known.checkup is not None:
+        python = known.checkup.subject.python
+        if python is not None:
+            yield Remedy(
+                "install_torch",
+                {"python": python},
+                because="The installed build cannot use this GPU.",
+            )
+
+
+def _visible(known: Known) -> Iterator[Remedy]:
+    if causes(known) & _HIDDEN:
+        yield from reruns.rerun(
+            known,
+            title="start it again without CUDA_VISIBLE_DEVICES",
+            because="The variable hides the GPUs from the run.",
+            unset=("CUDA_VISIBLE_DEVICES",),
+        )
+        yield from reruns.rerun(
+            known,
+            title="start it again on the freest GPU",
+            because="CUDA_VISIBLE_DEVICES then names a card that exists.",
+            freest_gpu=True,
+        )
+
+
+def _libraries(known: Known) -> Iterator[Remedy]:
+    if causes(known) & _FOREIGN:
+        yield from reruns.rerun(
+            known,
+            title="start it again without foreign CUDA libraries",
+            because="LD_LIBRARY_PATH puts another CUDA's libraries before torch's own.",
+            setting="library_path",
+        )
+
+
+def _program(known: Known) -> Iterator[Remedy]:
+    if "code_uses_cpu" in causes(known):
+        because = "Nothing is broken: the program itself asks for the CPU."
+        yield from reruns.change(known, "device", "cuda", "ask for the GPU", because)
+        yield from reruns.patch(known, "to_device", "Model and data have to be on the same device.")
+
+
+FLOW = Flow(
+    id="no-cuda",
+    title="Training on the CPU, or CUDA is not available",
+    checks=(
+        Check("What does the diagnosis say?", looks.diagnosed),
+        Check("Where?", looks.place),
+        Check("Is the process on a GPU?", _process),
+        looks.checkup,
+    ),
+    offers=(
+        _program,
+        _visible,
+        _libraries,
+        installs,
+        reruns.after_patch,
+        reruns.from_diagnosis,
+        reruns.from_checkup,
+    ),
+    needs=frozenset({"command", "checkup"}),
+    good="CUDA works for this Python: the small model trained on the GPU.",
+)

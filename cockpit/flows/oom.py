@@ -1,0 +1,176 @@
+"""Out of memory: whose memory it is, why it did not fit, and what makes it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows import kills, reruns
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.text import clean, plural, size
+
+_OUR_SIZE = frozenset(
+    {"oom_peak", "oom_growth", "oom_on_rank", "oom_disguised", "oom_graph_pools", "recovered"}
+)
+"""Causes for which a smaller need of this program helps."""
+
+
+def _asked(known: Known) -> Judged:
+    if known.finding is None or known.finding.flow != "oom":
+        return None
+    tried, free = known.fact("tried_bytes"), known.fact("free_bytes")
+    total = known.fact("total_bytes")
+    if not isinstance(tried, int):
+        return "bad", clean(known.finding.title) + "."
+    words = f"{size(tried)} were asked for"
+    if isinstance(free, int):
+        words += f" with {size(free)} free"
+    if isinstance(total, int):
+        words += f" of {size(total)}"
+    return "bad", f"{words}. {clean(known.finding.title)}."
+
+
+def _whose(known: Known) -> Judged:
+    others = known.cause == "oom_other_process"
+    rows = [one for one in known.holders() if one.vram_bytes]
+    now = sum(one.vram_bytes or 0 for one in rows)
+    where = f" on GPU {known.gpu}" if known.gpu is not None else ""
+    if others:
+        held = f"; now {plural(len(rows), 'process')} hold {size(now)}{where}" if rows else ""
+        return "bad", f"Other processes had filled the card{held}."
+    if not rows:
+        return "ok", f"Nobody else holds memory{where} now."
+    return "note", f"Now {plural(len(rows), 'process')} hold {size(now)}{where}."
+
+
+def _strays(known: Known) -> Judged:
+    found = [one for one in known.holders() if one.stray is not None]
+    if not found:
+        return "ok", "None holds memory there."
+    total = size(sum(one.vram_bytes or 0 for one in found))
+    return "bad", f"{plural(len(found), 'stray')} with {total}, which nobody waits for."
+
+
+def _fragmentation(known: Known) -> Judged:
+    stranded = known.fact("reserved_unalloc_bytes")
+    tried = known.fact("tried_bytes")
+    if not isinstance(stranded, int) or not isinstance(tried, int):
+        return None
+    words = f"{size(stranded)} reserved but unused, {size(tried)} asked for"
+    return (
+        ("bad", f"{words}: yes.") if known.cause == "oom_fragmentation" else ("ok", f"{words}: no.")
+    )
+
+
+def _growth(known: Known) -> Judged:
+    live = [one for one in known.snapshot.findings if one.cause == "oom_growth"]
+    if known.cause == "oom_growth":
+        assert known.finding is not None
+        return "bad", clean(known.finding.explanation)
+    if live:
+        return "bad", clean(live[0].title) + "."
+    return None
+
+
+def _cap(known: Known) -> Judged:
+    if known.cause != "oom_fraction_cap":
+        return None
+    return "bad", "A per-process memory fraction refused it; the card itself had room."
+
+
+def _expandable(known: Known) -> Iterator[Remedy]:
+    """For fragmentation first of all; for others it frees nothing."""
+    if known.cause != "oom_fragmentation":
+        return
+    yield from reruns.rerun(
+        known,
+        title="let segments grow (expandable_segments)",
+        because="The stranded memory becomes usable.",
+        setting="expandable_segments",
+    )
+    run = known.run
+    if run is not None and run.state == "running":
+        values = {"pid": run.pid, "start_ticks": run.start_ticks, "op": "set"}
+        values |= {"name": "expandable_segments", "value": True}
+        yield Remedy("operation", values, because="For new segments of the run that goes on.")
+
+
+def _as_it_was(known: Known) -> Iterator[Remedy]:
+    """The same command again, once the card is free."""
+    freed = any(one.verified and one.pids for one in known.done)
+    if known.cause == "oom_other_process" and (freed or not _crowded(known)):
+        yield from reruns.rerun(
+            known,
+            title="start the run again as it was",
+            because="The card has room now.",
+        )
+
+
+def _crowded(known: Known) -> bool:
+    """Others still hold more than a tenth of the card."""
+    gpu = next((one for one in known.snapshot.gpus if one.index == known.gpu), None)
+    if gpu is None or not gpu.memory_total_bytes:
+        return False
+    return sum(one.vram_bytes or 0 for one in known.holders()) > gpu.memory_total_bytes / 10
+
+
+def _other_gpu(known: Known) -> Iterator[Remedy]:
+    if known.cause == "oom_other_process" and len(known.snapshot.gpus) > 1:
+        yield from reruns.rerun(
+            known,
+            title="start it on the freest GPU",
+            because="There the other processes are not in the way.",
+            freest_gpu=True,
+        )
+
+
+def _smaller_batch(known: Known) -> Iterator[Remedy]:
+    if known.cause in _OUR_SIZE or known.cause == "oom_fragmentation":
+        yield from reruns.rerun(
+            known,
+            title="halve the batch, double the accumulation",
+            because="Activations shrink with the batch; the effective batch stays the same.",
+            halve_batch=True,
+        )
+
+
+def _growing(known: Known) -> Iterator[Remedy]:
+    if known.cause == "oom_growth":
+        yield from reruns.patch(known, "detach_loss", "A kept loss keeps its step's activations.")
+        yield from reruns.patch(known, "no_grad", "Evaluation without gradients keeps no graph.")
+
+
+def _patches(known: Known) -> Iterator[Remedy]:
+    if known.cause in _OUR_SIZE:
+        because = "Halves the activations on compute capability 8.0 and newer."
+        yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
+        yield from reruns.patch(known, "autocast_bf16", because)
+        because = "Most activations are computed again instead of kept: about 30 % more time."
+        yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
+        yield from reruns.patch(known, "gradient_checkpointing", because)
+
+
+FLOW = Flow(
+    id="oom",
+    title="Out of memory",
+    checks=(
+        Check("What failed?", _asked),
+        Check("Whose memory?", _whose),
+        Check("Strays?", _strays),
+        Check("A memory limit?", _cap),
+        Check("Fragmentation?", _fragmentation),
+        Check("Growing?", _growth),
+    ),
+    offers=(
+        kills.strays,
+        kills.survivors,
+        _as_it_was,
+        _expandable,
+        _other_gpu,
+        _growing,
+        _smaller_batch,
+        _patches,
+        reruns.after_patch,
+        reruns.from_diagnosis,
+    ),
+    good="Nothing is out of memory now.",
+)

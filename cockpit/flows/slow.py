@@ -1,0 +1,180 @@
+"""Slower than expected: data first, then the CPU, clocks, neighbours, and the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows import kills, looks, reruns
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.text import clean, clean_command, plural
+
+_DATA = frozenset({"dataloader", "num_workers_low"})
+_HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+PROFILED_STEPS = 10
+MOST_WORKERS = 16
+
+
+def _causes(known: Known) -> frozenset[str]:
+    rows = {
+        one.cause
+        for one in known.snapshot.findings
+        if one.flow == "slow" and one.pid in (None, known.request.pid)
+    }
+    return frozenset((rows | {known.cause}) - {""})
+
+
+def _pace(known: Known) -> Judged:
+    run = known.run
+    if run is None or run.steps_per_s is None:
+        return None
+    return "note", f"{run.steps_per_s:.3g} steps a second; it is at step {run.step}."
+
+
+def _clocks(known: Known) -> Judged:
+    for one in known.snapshot.gpus:
+        if known.gpu not in (None, one.index):
+            continue
+        hot = sorted(set(one.throttle_reasons or ()) & _HEAT)
+        if hot:
+            words = ", ".join(hot)
+            return "bad", f"GPU {one.index} is slowed down: {words} at {one.temperature_c} °C."
+    return "ok", "Neither heat nor a power brake slows the card."
+
+
+def _neighbours(known: Known) -> Judged:
+    others = [
+        one
+        for one in known.holders()
+        if known.request.pid not in (None, one.pid) and not kills.is_idle(one)
+    ]
+    if known.request.pid is None:
+        return None
+    if not others:
+        return "ok", "Nobody else computes on this card."
+    first = clean_command(others[0].command, others[0].name)[:40]
+    return "bad", f"{plural(len(others), 'other process')} compute there, such as {first}."
+
+
+def _profile(known: Known) -> Iterator[Remedy]:
+    run = known.run
+    if run is not None and run.state == "running" and not _profiled(known):
+        values = {"pid": run.pid, "start_ticks": run.start_ticks, "op": "profile"}
+        yield Remedy(
+            "operation",
+            values | {"steps": PROFILED_STEPS},
+            because="It tells how the time of a step is spent: data, copies, kernels, NCCL.",
+        )
+    elif known.process is not None and run is None and known.process.framework == "pytorch":
+        yield Remedy(
+            "attach",
+            {"pid": known.process.pid, "start_ticks": known.process.start_ticks},
+            because="With a look inside the run, steps can be counted and profiled.",
+        )
+
+
+def _profiled(known: Known) -> bool:
+    return any("profile" in one.title for one in known.done)
+
+
+def _precision(known: Known) -> Iterator[Remedy]:
+    if "no_mixed_precision" not in _causes(known):
+        return
+    run = known.run
+    if run is not None and run.state == "running":
+        values = {"pid": run.pid, "start_ticks": run.start_ticks, "op": "set"}
+        values |= {"name": "matmul_precision", "value": "high"}
+        yield Remedy("operation", values, because="fp32 products on the tensor cores (TF32), live.")
+    because = "The tensor cores idle while fp32 is computed."
+    yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
+    yield from reruns.patch(known, "autocast_bf16", because)
+
+
+def _data(known: Known) -> Iterator[Remedy]:
+    if not _causes(known) & _DATA:
+        return
+    workers = workers_for(known)
+    because = "The GPU waits for data; workers make the next batches while it computes."
+    yield from reruns.change(known, "workers", str(workers), f"{workers} workers", because)
+    yield from reruns.patch(known, "dataloader", because, num_workers=workers)
+
+
+def workers_for(known: Known) -> int:
+    """Cores for each rank, at most so many; the loader's own process keeps one."""
+    ranks = max(1, (known.process.world_size or 1) if known.process is not None else 1)
+    return max(1, min(MOST_WORKERS, (known.snapshot.host.cpu_count or 2) // ranks - 1))
+
+
+def _cores(known: Known) -> Iterator[Remedy]:
+    if "cpu_oversubscribed" in _causes(known):
+        because = "More threads than cores only wait for each other."
+        yield from reruns.change(
+            known, "workers", str(max(1, workers_for(known) // 2)), "fewer workers", because
+        )
+        yield from reruns.rerun(
+            known, title="one thread a process", because=because, setting="one_thread"
+        )
+
+
+def _sync(known: Known) -> Iterator[Remedy]:
+    if "sync" in _causes(known):
+        because = "Each such line makes the CPU wait until the GPU has finished."
+        yield from reruns.patch(known, "sync_free", because)
+
+
+def _neighbour(known: Known) -> Iterator[Remedy]:
+    if "shared_gpu" in _causes(known) and len(known.snapshot.gpus) > 1:
+        yield from reruns.rerun(
+            known,
+            title="start it on the freest GPU",
+            because="Two jobs on one card take turns.",
+            freest_gpu=True,
+        )
+
+
+def _end_first(known: Known) -> Iterator[Remedy]:
+    """A changed command or source counts from the next start on."""
+    if known.command is not None and known.process is not None and _causes(known):
+        yield from kills.job(
+            known, "What is changed counts from the next start on; this one has to end first."
+        )
+
+
+def _edit(known: Known) -> Iterator[Remedy]:
+    where = known.fact("place")
+    if isinstance(where, str) and _causes(known) & {"sync", "launch_bound", "dataloader"}:
+        finding = known.finding
+        code = [fix for fix in finding.fixes if fix.kind == "code-change"] if finding else []
+        if code:
+            yield Remedy(
+                "edit",
+                {"place": where, "suggestion": clean(code[0].value)},
+                because=code[0].why,
+            )
+
+
+FLOW = Flow(
+    id="slow",
+    title="Slower than expected",
+    checks=(
+        Check("What does the diagnosis say?", looks.diagnosed),
+        looks.live,
+        Check("Where?", looks.place),
+        Check("How fast is it?", _pace),
+        Check("Throttled?", _clocks),
+        Check("Neighbours?", _neighbours),
+    ),
+    offers=(
+        _precision,
+        _data,
+        _sync,
+        _cores,
+        _neighbour,
+        _profile,
+        _edit,
+        _end_first,
+        kills.survivors,
+        reruns.after_patch,
+        reruns.from_diagnosis,
+    ),
+    good="Nothing slows this run down that can be seen from here.",
+)

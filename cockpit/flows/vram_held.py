@@ -1,0 +1,116 @@
+"""Memory is still full after the run stopped: who holds it, and how it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cockpit.flows import kills
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.text import clean, clean_command, plural, sentence, size
+
+_BASELINE_BYTES = 512 << 20
+"""What a driver holds without any client is below this (rules of the family, section 6.1)."""
+
+
+def _who(known: Known) -> Judged:
+    rows = [one for one in known.holders() if one.vram_bytes]
+    if not rows:
+        return "ok", "No process holds memory here."
+    words = [
+        f"{one.pid} ({clean(one.user or '?')}, {clean_command(one.command, one.name)[:40]}) "
+        f"{size(one.vram_bytes)}"
+        for one in rows[:3]
+    ]
+    more = f", and {plural(len(rows) - 3, 'more process')}" if len(rows) > 3 else ""
+    return "note", "; ".join(words) + more + "."
+
+
+def _strays(known: Known) -> Judged:
+    found = [one for one in known.holders() if one.stray is not None]
+    if not found:
+        return "ok", "Every holder has somebody who waits for it, as far as can be seen."
+    first = found[0].stray
+    assert first is not None
+    total = size(sum(one.vram_bytes or 0 for one in found))
+    return "bad", f"{plural(len(found), 'stray')} with {total}. {clean(sentence(first.sentence))}"
+
+
+def _idle(known: Known) -> Judged:
+    idle = [one for one in known.holders() if one.stray is None and kills.is_idle(one)]
+    if not idle:
+        return None
+    words = ", ".join(f"{one.pid} ({size(one.vram_bytes)})" for one in idle[:4])
+    return "note", f"Holding memory and computing nothing now: {words}."
+
+
+def _others(known: Known) -> Judged:
+    rows = [one for one in known.holders() if not known.may_end(one)]
+    if not rows or known.uid == 0:
+        return None
+    total = size(sum(one.vram_bytes or 0 for one in rows))
+    users = ", ".join(sorted({clean(one.user or "unknown") for one in rows}))
+    return "note", f"{total} belong to {users}: only they, or root, can end those."
+
+
+def _unaccounted(known: Known) -> Judged:
+    rows = [one for one in known.snapshot.ledger if known.gpu in (None, one.gpu)]
+    over = [one for one in rows if one.unaccounted_bytes > _BASELINE_BYTES]
+    if not rows:
+        return None
+    if not over:
+        return "ok", "All used memory has a process's name on it."
+    one = over[0]
+    why = one.explanations[0].sentence if one.explanations else "Nothing explains it."
+    return "bad", f"GPU {one.gpu}: {size(one.unaccounted_bytes)} have none. {clean(sentence(why))}"
+
+
+def _diagnosed(known: Known) -> Judged:
+    if known.finding is None or known.finding.flow != "vram-held":
+        return None
+    return "bad", clean(known.finding.explanation)
+
+
+def _caches(known: Known) -> Iterator[Remedy]:
+    """What an attached process that idles can give back without an end."""
+    for run in known.snapshot.runs:
+        process = next((one for one in known.holders() if one.pid == run.pid), None)
+        if process is None or run.state != "running" or not known.may_end(process):
+            continue
+        cached = sum(max(0, (d.reserved_bytes or 0) - (d.active_bytes or 0)) for d in run.devices)
+        if cached > _BASELINE_BYTES:
+            yield Remedy(
+                "operation",
+                {"pid": run.pid, "start_ticks": run.start_ticks, "op": "empty_cache"},
+                because=f"Its allocator keeps {size(cached)} that no tensor uses.",
+            )
+
+
+def _frames(known: Known) -> Iterator[Remedy]:
+    """A notebook's traceback holds the tensors of the frames that failed."""
+    attached = {one.pid for one in known.snapshot.runs if one.state == "running"}
+    for one in known.holders():
+        if not known.may_end(one) or "ipykernel" not in clean_command(one.command, one.name):
+            continue
+        identity = {"pid": one.pid, "start_ticks": one.start_ticks}
+        because = "A notebook keeps the tensors of its last exception and of its outputs."
+        if one.pid in attached:
+            yield Remedy("operation", identity | {"op": "free_frames"}, because=because)
+        else:
+            yield Remedy("attach", identity, because=f"{because} To free them, look inside first.")
+
+
+FLOW = Flow(
+    id="vram-held",
+    title="GPU memory still full after the run stopped",
+    checks=(
+        Check("What does the diagnosis say?", _diagnosed),
+        Check("Who holds it?", _who),
+        Check("Strays?", _strays),
+        Check("Idle holders?", _idle),
+        Check("Other users?", _others),
+        Check("Memory without a process?", _unaccounted),
+    ),
+    offers=(kills.strays, kills.survivors, _frames, _caches, kills.idle_holders),
+    needs=frozenset(),
+    good="No process holds memory that nobody waits for.",
+)
