@@ -18,7 +18,7 @@ from cockpit.collect.source_lines import LIMIT_BYTES, SourceLines
 from cockpit.collect.work import Work
 from cockpit.diagnose.live.look import Look
 from cockpit.diagnose.live.where import doing, most_common_frame
-from cockpit.engine.looks import APART_S, Looker
+from cockpit.engine.looks import APART_S, Looker, _training_frames
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -200,6 +200,22 @@ def test_states_and_cpu_of_forked_workers_are_read() -> None:
     assert reading.main_state == "S"
     assert len(reading.workers) == 1
     assert (reading.workers[0].cpu_pct or 0) > 15
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [None, "x", [1], [{}], [{"main": True, "frames": "x"}], [{"main": 1, "frames": [[1, "a", 2]]}]],
+)
+def test_an_agent_that_answers_nonsense_has_no_frames(threads: object) -> None:
+    assert _training_frames(threads) == []
+
+
+def test_of_an_agents_threads_the_one_that_takes_the_steps_is_meant() -> None:
+    threads = [
+        {"main": True, "training": False, "frames": [["a.py", 1, "main"]]},
+        {"main": False, "training": True, "frames": [["b.py", 2, "train"], ["b.py", 9, "run"]]},
+    ]
+    assert [frame.file for frame in _training_frames(threads)] == ["b.py", "b.py"]
 
 
 # -- source lines
