@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from time import monotonic
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
@@ -20,12 +20,15 @@ from cockpit.commands.ask import remove_log
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import Hello, Tick
 from cockpit.errors import CockpitError, UsageError
+from cockpit.model.flow import FlowRequest
 from cockpit.model.history import History
 from cockpit.model.run_history import RunHistory
 from cockpit.model.text import clean
 from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
+from cockpit.tui.flow_request import request_for
+from cockpit.tui.flow_talk import FlowTalk, was_verified
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.screens.base import Page
 from cockpit.tui.screens.overview import OverviewScreen
@@ -79,6 +82,14 @@ class CockpitApp(WireDiff[int]):
         ),
         Binding("l", "events", "events", id="app.events", tooltip="Everything that happened"),
         Binding("n", "topology", "links", id="app.topology", tooltip="NVLink, PCIe and P2P"),
+        Binding(
+            "exclamation_mark",
+            "troubleshoot",
+            "fix",
+            id="app.troubleshoot",
+            key_display="!",
+            tooltip="Troubleshoot this, or the worst thing",
+        ),
         Binding("ctrl+c", "leave", "quit", id="app.interrupt", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", "suspend", id="app.suspend", show=False),
         *(
@@ -87,7 +98,7 @@ class CockpitApp(WireDiff[int]):
         ),
     ]
 
-    def __init__(self, settings: Settings, link: Link) -> None:
+    def __init__(self, settings: Settings, link: Link, flow: FlowRequest | None = None) -> None:
         super().__init__(driver_class=QuickDriver, ansi_color=None if settings.color else True)
         self.settings = settings
         self.wire_diff = settings.wire_diff
@@ -109,6 +120,10 @@ class CockpitApp(WireDiff[int]):
         self._tree = False
         self._glyphs = Glyphs.ascii() if wants_ascii(settings) else Glyphs.unicode()
         self._digits: tuple[float, str] = (0.0, "")
+        self._asked_flow = flow
+        """`cockpit fix`: opened after the first tick; leaving it ends the app."""
+        self.talk: FlowTalk | None = None
+        """The guided flow that is open; it goes on while its page is left."""
         self.failure: CockpitError | None = None
         """Why the app ended by itself."""
         theme.register(self)
@@ -181,6 +196,8 @@ class CockpitApp(WireDiff[int]):
         """Draw the newest tick, unless the picture is held."""
         if not self._paused:
             self._show_newest()
+        if self._asked_flow is not None and self.talk is None:
+            self.open_flow(self._asked_flow)
 
     def _show_newest(self) -> None:
         tick, hello = self._newest, self._hello
@@ -274,6 +291,66 @@ class CockpitApp(WireDiff[int]):
 
         self._open(TopologyScreen())
 
+    # -- troubleshooting
+
+    def action_troubleshoot(self) -> None:
+        """The flow that is open; else one about what is under the cursor, or the worst thing."""
+        front = self.screen
+        if self.talk is None and self.view is not None and isinstance(front, Page):
+            subject = front.flow_subject()
+            request = request_for(self.view.snapshot, subject, os.getcwd(), dict(os.environ))
+            self.open_flow(request)
+        elif self.talk is not None:
+            self._show_flow(self.talk)
+
+    def open_flow(self, request: FlowRequest) -> None:
+        """Begin a flow, in front."""
+        self.talk = talk = FlowTalk(self._session, request, self._run_flow, self._flow_changed)
+        talk.start()
+        self._show_flow(talk)
+
+    def _run_flow(self, move: Coroutine[Any, Any, None]) -> object:
+        # Of the app, not of the page: leaving that must not stop what runs.
+        return self.run_worker(move, group="flow", exit_on_error=False)
+
+    def _show_flow(self, talk: FlowTalk) -> None:
+        from cockpit.tui.screens.troubleshoot import TroubleshootScreen
+
+        if any(isinstance(screen, TroubleshootScreen) for screen in self.screen_stack):
+            while not isinstance(self.screen, TroubleshootScreen):
+                self.pop_screen()
+        else:
+            self.push_screen(TroubleshootScreen(talk))
+
+    def _flow_changed(self) -> None:
+        """Draw it where it is in front; else its end is told."""
+        from cockpit.tui.screens.troubleshoot import TroubleshootScreen
+
+        if isinstance(self.screen, TroubleshootScreen):
+            self.screen.redraw()
+        elif self.talk is not None and not self.talk.busy and self.is_running:
+            self.notify("The fix has come to its end: ! shows how.", timeout=8)
+
+    def step_out_of_flow(self) -> None:
+        """Back to the page before; what runs goes on, and ``!`` shows it again."""
+        self.pop_screen()
+
+    def leave_flow(self) -> None:
+        """It is over; the app as well when it was opened for it."""
+        if self._asked_flow is not None:
+            self.exit()
+        else:
+            self.talk = None
+            self.pop_screen()
+
+    @property
+    def exit_status(self) -> int:
+        """0, except after a signal, and after `cockpit fix` without a fix that was verified."""
+        fixed = self._asked_flow is None or (
+            self.talk is not None and was_verified(self.talk.state)
+        )
+        return self.return_code or (0 if fixed else 1)
+
     def action_help(self) -> None:
         """The keys of the page in front."""
         from cockpit.tui.screens.help import HelpScreen
@@ -318,14 +395,17 @@ def check_keys(keys: Mapping[str, str]) -> None:
         raise UsageError(f"There is no key named `{clean(unknown[0])}`; there are: {known}.")
 
 
-def run(settings: Settings, link: Link) -> int:
-    """Opens the cockpit on this terminal; returns the exit status."""
+def run(settings: Settings, link: Link, flow: FlowRequest | None = None) -> int:
+    """Opens the cockpit on this terminal, at a guided flow where one is given.
+
+    Returns the exit status: see ``CockpitApp.exit_status``.
+    """
     try:
-        app = CockpitApp(settings, link)
+        app = CockpitApp(settings, link, flow)
         app.run(mouse=settings.mouse)
     finally:
         link.close()
         remove_log(link)
     if app.failure is not None:
         raise app.failure
-    return app.return_code or 0
+    return app.exit_status

@@ -17,6 +17,7 @@ def ids() -> frozenset[str]:
     from cockpit.tui.screens.memory import MemoryScreen
     from cockpit.tui.screens.overview import OverviewScreen
     from cockpit.tui.screens.process import ProcessScreen
+    from cockpit.tui.screens.troubleshoot import TroubleshootScreen
     from cockpit.tui.widgets.filter_input import FilterInput
     from cockpit.tui.widgets.line_view import LineView
 
@@ -26,6 +27,7 @@ def ids() -> frozenset[str]:
         GpuScreen,
         ProcessScreen,
         MemoryScreen,
+        TroubleshootScreen,
         KillDialog,
         LineView,
         FilterInput,
