@@ -329,7 +329,10 @@ class CockpitApp(WireDiff[int]):
         if isinstance(self.screen, TroubleshootScreen):
             self.screen.redraw()
         elif self.talk is not None and not self.talk.busy and self.is_running:
-            self.notify("The fix has come to its end: ! shows how.", timeout=8)
+            keys = [b.binding for b in self.screen.active_bindings.values()]
+            key = next((b for b in keys if b.id == "app.troubleshoot"), None)
+            where = f": {self.get_key_display(key)} shows how" if key is not None else ""
+            self.notify(f"The fix has ended{where}.", timeout=8)
 
     def step_out_of_flow(self) -> None:
         """Back to the page before; what runs goes on, and ``!`` shows it again."""

@@ -212,11 +212,14 @@ def _outside(texts: Iterable[str], width: int, glyphs: Glyphs, role: Role = "") 
 # -- while it runs, and at the end
 
 
-def busy_line(running: str | None, elapsed_s: float, cancelled: bool, glyphs: Glyphs) -> Line:
+def busy_line(
+    doing: str | None, elapsed_s: float, cancelled: bool, width: int, glyphs: Glyphs
+) -> Line:
     """What is being done, and for how long: the one line that changes by itself."""
-    what = f"Running: {foreign(running)}" if running is not None else "Looking at the machine"
-    words = "stopping as soon as that is safe" if cancelled else f"{int(elapsed_s)} s"
-    return glyphs.finish(((f" ▸ {what}", "strong"), (f"  {words}", "dim")))
+    words = "  stopping as soon as that is safe" if cancelled else f"  {int(elapsed_s)} s"
+    what = f"Running: {foreign(doing)}" if doing is not None else "Looking at the machine"
+    what = crop(f" ▸ {what}", width - len(words))
+    return glyphs.finish(fit_line(((what, "strong"), (words, "dim")), width))
 
 
 def said_lines(said: Iterable[str], width: int, glyphs: Glyphs) -> list[Line]:

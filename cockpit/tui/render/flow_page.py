@@ -57,6 +57,8 @@ class FlowPage:
     width: int = 80
     glyphs: Glyphs = field(default_factory=Glyphs.unicode)
     state: FlowState | None = None
+    asks_for_all: bool = True
+    """The pane has to be seen whole before it is agreed to."""
     grows: bool = False
     """The pane is progress: the story above it does not make way for each line."""
 
@@ -87,7 +89,7 @@ class FlowPage:
         least = (min(longest, LEAST_PREVIEW), None)
         if self.grows:
             return [(LEAST_PREVIEW, None)]
-        if self.rows:
+        if not self.asks_for_all:
             return [(longest, OF_WORTH), (min(longest, BESIDE_CHOICES), OF_WORTH), least]
         return [(longest, None), least]
 
@@ -152,13 +154,14 @@ def _asking(state: FlowState, ask: Ask, width: int, glyphs: Glyphs) -> FlowPage:
         panes.append([glyphs.finish(line) for line in lines] if is_long else [])
     header = glyphs.finish(fit_line(((f" ▸ {foreign(ask.question)}", "title"),), width))
     rows = tuple(text_rows(ask.texts, width, glyphs))
-    return FlowPage(header, rows, None, tuple(panes), width, glyphs, state)
+    return FlowPage(header, rows, None, tuple(panes), width, glyphs, state, asks_for_all=False)
 
 
 def _choosing(state: FlowState, choose: Choose, width: int, glyphs: Glyphs) -> FlowPage:
     rows = tuple(option_rows(choose, width, glyphs))
     panes = tuple([(), *preview_lines(one, width, glyphs)] for one in choose.options)
-    return FlowPage(_head("What to do", glyphs), rows, None, panes, width, glyphs, state)
+    header = _head("What to do", glyphs)
+    return FlowPage(header, rows, None, panes, width, glyphs, state, asks_for_all=False)
 
 
 def _undoing(state: FlowState, choose: Choose, width: int, glyphs: Glyphs) -> FlowPage:
@@ -187,13 +190,18 @@ def _confirm(preview: Preview, width: int, glyphs: Glyphs) -> list[Line]:
 
 def _terminal(prompt: InTerminal, width: int, glyphs: Glyphs) -> list[Line]:
     """The command as it is started; of its variables the names: their values may be secrets."""
-    exact = folded(f"$ {foreign(command_text(prompt.command))}", width - 4)
-    lines: list[Line] = [((f"   {part}", "strong"),) for part in exact]
+    exact = command_text(prompt.command)
+    lines: list[Line] = []
+    if exact not in prompt.preview.lines:
+        parts = folded(f"$ {foreign(exact)}", width - 4)
+        lines += [((f"   {part}", "strong"),) for part in parts]
     if prompt.command.environment:
         names = foreign(" ".join(sorted(prompt.command.environment)))
         lines += labelled("   with its own: ", names, width - 1)
     rest = preview_lines(prompt.preview, width, glyphs, headline=True)
-    return [glyphs.finish(fit_line(line, width)) for line in [*lines, (), *rest]]
+    return [
+        glyphs.finish(fit_line(line, width)) for line in [*lines, *([()] if lines else []), *rest]
+    ]
 
 
 def busy_lines(

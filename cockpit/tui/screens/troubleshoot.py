@@ -161,9 +161,9 @@ class TroubleshootScreen(Page):
         if mode == "busy" and self._is_brief:
             self.set_timer(_BRIEF_S, self.redraw)
             return
-        size, said = self.app.size, len(talk.said) and talk.said[-1]
+        said = (len(talk.said), talk.said[-1] if talk.said else None, talk.cancelled)
         sentence = self._sentence or talk.error
-        drawn = (talk.state, mode, self._whole, self._place, size, len(talk.said), said, sentence)
+        drawn = (talk.state, mode, self._whole, self._place, self.app.size, said, sentence)
         if drawn == self._drawn:
             return
         opened = self._drawn[:2] != drawn[:2]
@@ -268,7 +268,8 @@ class TroubleshootScreen(Page):
 
     def _head(self, view: View, mode: Mode) -> Line | None:
         if mode == "busy" and self._whole is None:
-            return busy_line(self.talk.doing, self.talk.elapsed_s, self.talk.cancelled, view.glyphs)
+            talk, width = self.talk, self.app.size.width
+            return busy_line(talk.doing, talk.elapsed_s, talk.cancelled, width, view.glyphs)
         return self._page.head
 
     def _beat(self) -> None:
@@ -335,6 +336,7 @@ class TroubleshootScreen(Page):
             yes = "run it" if mode == "confirm" else "run it in this terminal"
             yes = yes if self._end_seen else "see the rest first"
             back = ("flow.leave", "back, nothing runs")
+            copy = [("flow.copy", "copy it instead")] if mode == "terminal" else copy
             return [("flow.confirm", yes), back, *whole, *copy, *found]
         if mode in ("edit", "undo"):
             return [("flow.confirm", _YES[mode]), ("flow.leave", "back")]
@@ -432,7 +434,8 @@ class TroubleshootScreen(Page):
     def _choose(self, number: int) -> None:
         mode, preview = self.mode, self._option()
         if mode == "undo":
-            self.talk.answer(FlowAnswer(undo=number))
+            if self._saw_whole():
+                self.talk.answer(FlowAnswer(undo=number))
         elif mode == "choose" and preview is not None and preview.refusal is not None:
             self.notify(foreign(preview.refusal), severity="warning", timeout=4, markup=False)
         elif mode in ("ask", "choose"):

@@ -281,6 +281,7 @@ class LineView(Widget, can_focus=True):
         (Textual crops no span on its left: knowledge of `_compositor.py`, 8.2)."""
         size = self.size
         if not self.is_attached or not size:
+            self._picture = []  # hidden: what was painted last is of another time
             return
         old, self._picture = self._picture, self._paint(size.height)
         changed = [y for y, (a, b) in enumerate(zip_longest(old, self._picture)) if a != b]
