@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from time import monotonic
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
@@ -27,14 +27,12 @@ from cockpit.model.text import clean
 from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
-from cockpit.tui.flow_request import request_for
-from cockpit.tui.flow_talk import FlowTalk, was_verified
+from cockpit.tui.flow_app import FlowApp
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.screens.base import Page
 from cockpit.tui.screens.overview import OverviewScreen
 from cockpit.tui.session import Listener, Session
 from cockpit.tui.view import View
-from cockpit.tui.wire import WireDiff
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SILENCE_CHECK_S = 2.0
@@ -51,7 +49,7 @@ class TickArrived(Message):
         return isinstance(message, TickArrived)
 
 
-class CockpitApp(WireDiff[int]):
+class CockpitApp(FlowApp):
     """The face."""
 
     CSS_PATH = "cockpit.tcss"
@@ -102,8 +100,6 @@ class CockpitApp(WireDiff[int]):
         super().__init__(driver_class=QuickDriver, ansi_color=None if settings.color else True)
         self.settings = settings
         self.wire_diff = settings.wire_diff
-        self.view: View | None = None
-        """What is on screen; None before the first tick."""
         self._session = Session(
             link, Listener(self._on_hello, self._on_tick, self._on_trouble, self._on_refused)
         )
@@ -120,10 +116,7 @@ class CockpitApp(WireDiff[int]):
         self._tree = False
         self._glyphs = Glyphs.ascii() if wants_ascii(settings) else Glyphs.unicode()
         self._digits: tuple[float, str] = (0.0, "")
-        self._asked_flow = flow
-        """`cockpit fix`: opened after the first tick; leaving it ends the app."""
-        self.talk: FlowTalk | None = None
-        """The guided flow that is open; it goes on while its page is left."""
+        self.asked_flow = flow
         self.failure: CockpitError | None = None
         """Why the app ended by itself."""
         theme.register(self)
@@ -196,8 +189,7 @@ class CockpitApp(WireDiff[int]):
         """Draw the newest tick, unless the picture is held."""
         if not self._paused:
             self._show_newest()
-        if self._asked_flow is not None and self.talk is None:
-            self.open_flow(self._asked_flow)
+        self.open_asked_flow()
 
     def _show_newest(self) -> None:
         tick, hello = self._newest, self._hello
@@ -290,69 +282,6 @@ class CockpitApp(WireDiff[int]):
         from cockpit.tui.screens.topology import TopologyScreen
 
         self._open(TopologyScreen())
-
-    # -- troubleshooting
-
-    def action_troubleshoot(self) -> None:
-        """The flow that is open; else one about what is under the cursor, or the worst thing."""
-        front = self.screen
-        if self.talk is None and self.view is not None and isinstance(front, Page):
-            subject = front.flow_subject()
-            request = request_for(self.view.snapshot, subject, os.getcwd(), dict(os.environ))
-            self.open_flow(request)
-        elif self.talk is not None:
-            self._show_flow(self.talk)
-
-    def open_flow(self, request: FlowRequest) -> None:
-        """Begin a flow, in front."""
-        self.talk = talk = FlowTalk(self._session, request, self._run_flow, self._flow_changed)
-        talk.start()
-        self._show_flow(talk)
-
-    def _run_flow(self, move: Coroutine[Any, Any, None]) -> object:
-        # Of the app, not of the page: leaving that must not stop what runs.
-        return self.run_worker(move, group="flow", exit_on_error=False)
-
-    def _show_flow(self, talk: FlowTalk) -> None:
-        from cockpit.tui.screens.troubleshoot import TroubleshootScreen
-
-        if any(isinstance(screen, TroubleshootScreen) for screen in self.screen_stack):
-            while not isinstance(self.screen, TroubleshootScreen):
-                self.pop_screen()
-        else:
-            self.push_screen(TroubleshootScreen(talk))
-
-    def _flow_changed(self) -> None:
-        """Draw it where it is in front; else its end is told."""
-        from cockpit.tui.screens.troubleshoot import TroubleshootScreen
-
-        if isinstance(self.screen, TroubleshootScreen):
-            self.screen.redraw()
-        elif self.talk is not None and not self.talk.busy and self.is_running:
-            keys = [b.binding for b in self.screen.active_bindings.values()]
-            key = next((b for b in keys if b.id == "app.troubleshoot"), None)
-            where = f": {self.get_key_display(key)} shows how" if key is not None else ""
-            self.notify(f"The fix has ended{where}.", timeout=8)
-
-    def step_out_of_flow(self) -> None:
-        """Back to the page before; what runs goes on, and ``!`` shows it again."""
-        self.pop_screen()
-
-    def leave_flow(self) -> None:
-        """It is over; the app as well when it was opened for it."""
-        if self._asked_flow is not None:
-            self.exit()
-        else:
-            self.talk = None
-            self.pop_screen()
-
-    @property
-    def exit_status(self) -> int:
-        """0, except after a signal, and after `cockpit fix` without a fix that was verified."""
-        fixed = self._asked_flow is None or (
-            self.talk is not None and was_verified(self.talk.state)
-        )
-        return self.return_code or (0 if fixed else 1)
 
     def action_help(self) -> None:
         """The keys of the page in front."""

@@ -529,7 +529,7 @@ async def test_the_report_is_read_copied_and_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("verified", "status"), [(True, 0), (False, 1)])
 async def test_a_flow_that_was_asked_for_ends_the_app_with_its_result(verified, status):
     async with stage("stray") as play:
-        play.app._asked_flow = FlowRequest(flow="oom", pid=7)
+        play.app.asked_flow = FlowRequest(flow="oom", pid=7)
         await play.tick(2)
         await play.pilot.pause()
         assert requests(play) == [FlowRequest(flow="oom", pid=7)]
@@ -542,7 +542,7 @@ async def test_a_flow_that_was_asked_for_ends_the_app_with_its_result(verified, 
 
 async def test_quitting_it_in_between_is_not_verified():
     async with stage("stray") as play:
-        play.app._asked_flow = FlowRequest()
+        play.app.asked_flow = FlowRequest()
         await play.tick(2)
         await reply(play, flows.choosing())
         await play.pilot.press("q")

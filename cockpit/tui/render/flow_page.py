@@ -213,4 +213,4 @@ def busy_lines(
         body = body_lines(running, width - 6)
         above = [glyphs.finish((("   ", ""), *line)) for line in body[:_MOST_RUNNING]]
         above += [glyphs.finish((("   …", "dim"),))] if len(body) > _MOST_RUNNING else []
-    return [*above, *said_lines(said, width, glyphs)]
+    return [*above, *([()] if above and said else []), *said_lines(said, width, glyphs)]
