@@ -6,12 +6,17 @@ import argparse
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from cockpit import __version__
 from cockpit.errors import CockpitError, UsageError
 from cockpit.settings import Settings, load
 
+if TYPE_CHECKING:
+    from cockpit.model.flow import FlowRequest
+
 _DESCRIPTION = "A cockpit for people who train on NVIDIA GPUs: see, find, fix, with proof."
+_FLOWS = ("oom", "no-cuda", "kernel-fault", "slow", "multi-gpu", "vram-held", "first-run")
 _EPILOG = """\
 exit status: 0 done; 1 done, but the answer is bad; 2 wrong usage; 3 no usable NVIDIA driver or GPU;
 4 not permitted or refused by policy; 5 the target does not exist (any more)"""
@@ -19,7 +24,7 @@ exit status: 0 done; 1 done, but the answer is bad; 2 wrong usage; 3 no usable N
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parse(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a Latin-1 locale has no "–"
@@ -36,6 +41,18 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    """``fix … -- CMD``: what follows the dashes is the run's own, options and all."""
+    words: list[str] = []
+    if "--" in argv and "fix" in argv[: argv.index("--")]:
+        at = argv.index("--")
+        argv, words = argv[:at], argv[at + 1 :]
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "fix":
+        arguments.words = words
+    return arguments
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
@@ -68,6 +85,18 @@ def _dispatch(arguments: argparse.Namespace) -> int:
         from cockpit.commands import diagnose
 
         return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
+    if command == "fix":
+        return _fix(arguments, settings)
+    if command == "bundle":
+        from cockpit.commands import bundle
+
+        if arguments.show:
+            return bundle.show(arguments.file)
+        return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
+    if command == "doctor":
+        from cockpit.commands import doctor
+
+        return doctor.run(settings, json=arguments.json, python=arguments.python, pid=arguments.pid)
     if command == "run":
         from cockpit.commands import run
 
@@ -92,7 +121,18 @@ def _dispatch(arguments: argparse.Namespace) -> int:
     )
 
 
-def _open_tui(settings: Settings) -> int:
+def _fix(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import fix
+
+    request = fix.request_of(
+        arguments.flow, pid=arguments.pid, log=arguments.log, words=arguments.words
+    )
+    if arguments.plain or arguments.dry_run:
+        return fix.run(settings, request, dry_run=arguments.dry_run)
+    return _open_tui(settings, request)
+
+
+def _open_tui(settings: Settings, flow: FlowRequest | None = None) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "") in (
         "",
         "dumb",
@@ -100,6 +140,7 @@ def _open_tui(settings: Settings) -> int:
         raise UsageError(
             "The cockpit needs a terminal (stdin, stdout, and a TERM that is not `dumb`). "
             "For a look without one: cockpit snapshot"
+            + ("; for a guided fix: cockpit fix --plain" if flow is not None else "")
         )
     from cockpit.commands.ask import open_link
 
@@ -110,7 +151,7 @@ def _open_tui(settings: Settings) -> int:
     prepare(color=settings.color)
     from cockpit.tui.app import run
 
-    return run(settings, link)
+    return run(settings, link, flow)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -197,6 +238,24 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
     diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
     diagnose.add_argument("--json", action="store_true")
+
+    fix = commands.add_parser("fix", help="be led through a fix, with proof that it helped")
+    fix.add_argument("flow", nargs="?", choices=_FLOWS, metavar="FLOW", help=", ".join(_FLOWS))
+    fix.epilog = "After `--`: the command line of the run, where the cockpit cannot know it."
+    fix.add_argument("--pid", metavar="PID[:START_TICKS]", help="the process it is about")
+    fix.add_argument("--log", metavar="FILE", help="what the run printed")
+    fix.add_argument("--plain", action="store_true", help="line by line, without the TUI")
+    fix.add_argument("--dry-run", action="store_true", help="only show what would run")
+    bundle = commands.add_parser("bundle", help="an incident in one redacted file, for --replay")
+    bundle.add_argument("file", metavar="FILE", help="a new file; .gz packs it")
+    bundle.add_argument("--log", metavar="FILE", help="the end of this log as well")
+    bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
+    bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
+    doctor = commands.add_parser("doctor", help="why does CUDA not work, or proof that it does")
+    doctor.add_argument("--json", action="store_true")
+    whose = doctor.add_mutually_exclusive_group()
+    whose.add_argument("--python", metavar="PATH", help="with this interpreter")
+    whose.add_argument("--pid", type=int, metavar="PID", help="as this running job sees it")
 
     run = commands.add_parser("run", help="a command, with a look inside and a record of it")
     run.add_argument("--name", metavar="N", help="what to call the run")

@@ -105,6 +105,10 @@ class Family:
         found.pop(target.pid, None)
         return tuple(sorted(found.values(), key=lambda member: member.order))
 
+    def head(self, target: Subject) -> Subject:
+        """The launcher or parent that started it as a rank or worker, or itself."""
+        return self._head(target, lambda _: True)
+
     def _led_by(self, pid: int) -> Iterator[Stat]:
         for stat in self._stats.values():
             if pid in (stat.session, stat.group) and stat.pid != pid and not stat.dead:

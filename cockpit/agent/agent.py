@@ -26,6 +26,7 @@ import itertools
 import json
 import operator
 import os
+import re
 import select
 import signal
 import socket
@@ -48,7 +49,9 @@ MAX_PROFILE_STEPS = 20
 MAX_HISTORY_ENTRIES = 1_000_000
 HISTORY_ENTRIES = 100_000
 """A snapshot with 100,000 traces takes 0.7 s; torch's own default is unlimited."""
-MUTATING = frozenset(("gc", "empty_cache", "history", "set", "profile", "oom_observer", "detach"))
+MUTATING = frozenset(
+    ("gc", "empty_cache", "history", "set", "profile", "oom_observer", "detach", "free_frames")
+)
 READING = frozenset(
     ("hello", "stats", "stream", "stop", "stacks", "census", "snapshot", "fr_trace", "oom_record")
 )
@@ -56,7 +59,7 @@ OPERATIONS = MUTATING | READING
 ERROR_CODES = frozenset(
     ("no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate")
 )
-WAYS_IN = ("launch", "import", "ptrace", "remote_exec")
+WAYS_IN = ("launch", "import", "ptrace", "remote_exec", "gdb")
 SETTINGS = (
     "expandable_segments",
     "garbage_collection_threshold",
@@ -136,6 +139,45 @@ def start_ticks() -> Optional[int]:
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+# -- the warning of a fork -------------------------------------------------------------------
+
+FORK_WARNS = (3, 12)
+FORK_WARNING = (
+    "ignore",
+    re.compile(r"This process \(pid=\d+\) is multi-threaded, use of \w+\(\) may lead"),
+    DeprecationWarning,
+    None,
+    0,
+)
+"""An entry of warnings.filters. Since 3.12 CPython warns of a fork in a process that has more than
+one thread, by the kernel's count (posixmodule.c, warn_about_fork_with_threads)."""
+
+
+def os_threads() -> int:
+    """As CPython counts them there: field 20 of /proc/self/stat; 0: unknown."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[17])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def hide_fork_warning(hidden: bool) -> None:
+    """First of the filters, or not one of them.
+
+    The list is changed and its version is not: a new version makes every warning that was shown
+    once be shown once more. Where the thread ended before each fork instead, 3.13.0 would still
+    warn: it counts after the callbacks in which the thread would have to come back.
+    """
+    filters = getattr(sys.modules.get("warnings", sys.modules.get("_warnings")), "filters", None)
+    if type(filters) is not list or (hidden and filters and filters[0] is FORK_WARNING):
+        return
+    while FORK_WARNING in filters:
+        filters.remove(FORK_WARNING)
+    if hidden:
+        filters.insert(0, FORK_WARNING)
 
 
 # -- torch, never imported by us -------------------------------------------------------------
@@ -833,69 +875,99 @@ def busy_ms(spans: List[Span]) -> float:
     return total / 1e6
 
 
-def read_profile(events: Any, steps: int, walls_ms: List[float]) -> Slices:
-    """Milliseconds per step and phase. With kernels on a GPU these are counted, else the CPU's."""
-    began = time.perf_counter()
+def spans_of(events: Any) -> Any:
+    """Yields after each, for ``in_slices``."""
     spans: List[Span] = []
     for event in events:
         spans.append(Span(event))
-        if time.perf_counter() - began > SLICE_S:
-            yield
-            began = time.perf_counter()
-    # The range of the step that is being left when the profiler stops is never closed: one step
-    # more was recorded, and what follows the last closed one is left out.
+        yield
+    return spans
+
+
+def within_steps(spans: List[Span], steps: int) -> List[Span]:
+    """The range of the step that is being left when the profiler stops is never closed: one step
+    more was recorded, and what follows the last closed one is left out."""
     closed = sorted(s.end for s in spans if not s.device and phase_of(s.name) == "optimizer")
     until = (
         closed[min(steps, len(closed)) - 1] if closed else max((s.end for s in spans), default=0)
     )
-    spans = [s for s in spans if s.start <= until]
-    launched_in: Dict[int, str] = {}
-    on_cpu: Dict[str, float] = {}
-    walk_cpu = phases_on_cpu([s for s in spans if not s.device], launched_in, on_cpu)
+    return [s for s in spans if s.start <= until]
+
+
+def in_slices(work: Any) -> Any:
+    """Runs the generator to its end and gives its value; yields once a slice is over."""
+    began = time.perf_counter()
     while True:
         try:
-            next(walk_cpu)
+            next(work)
         except StopIteration as done:
-            own = done.value
-            break
+            return done.value
         if time.perf_counter() - began > SLICE_S:
             yield
             began = time.perf_counter()
-    kernels = [s for s in spans if s.device and phase_of(s.name) is None]
-    on_device: Dict[str, float] = {}
+
+
+def phases_on_device(
+    kernels: List[Span], launched_in: Dict[int, str]
+) -> Tuple[Dict[str, float], Dict[str, List[float]]]:
+    """Milliseconds per phase, and [ms, calls] per kernel: by what issued it, or what it copies."""
+    phases: Dict[str, float] = {}
     by_name: Dict[str, List[float]] = {}
     for kernel in kernels:
         phase = device_phase(kernel.name) or launched_in.get(kernel.linked, "forward")
-        on_device[phase] = on_device.get(phase, 0.0) + kernel.ms
+        phases[phase] = phases.get(phase, 0.0) + kernel.ms
         row = by_name.setdefault(kernel.name, [0.0, 0])
         row[0] += kernel.ms
         row[1] += 1
-    phases = on_device if kernels else on_cpu
-    top = sorted((by_name if kernels else own).items(), key=lambda item: -item[1][0])[:15]
-    total = sum(phases.values())
+    return phases, by_name
+
+
+def read_profile(events: Any, steps: int, walls_ms: List[float]) -> Slices:
+    """Milliseconds per step and phase. With kernels on a GPU these are counted, else the CPU's."""
+    recorded = yield from in_slices(spans_of(events))
+    spans: List[Span] = within_steps(recorded, steps)
+    launched_in: Dict[int, str] = {}
+    on_cpu: Dict[str, float] = {}
+    on_host = [s for s in spans if not s.device]
+    own = yield from in_slices(phases_on_cpu(on_host, launched_in, on_cpu))
+    kernels = [s for s in spans if s.device and phase_of(s.name) is None]
+    on_device, by_name = phases_on_device(kernels, launched_in)
     wall = sum(walls_ms) / len(walls_ms) if walls_ms else None
-
-    def per_step(value: Optional[float]) -> Optional[float]:
-        return None if value is None else round(value / max(1, steps), 3)
-
+    phases = on_device if kernels else on_cpu
     return {
         "steps": steps,
         "measured_on": "cuda" if kernels else "cpu",
         "step_ms": None if wall is None else round(wall, 3),
-        "data_wait_ms": per_step(on_cpu.get("data_wait", 0.0)),
-        "host_to_device_ms": per_step(phases.get("host_to_device", 0.0) if kernels else None),
-        "device_to_host_ms": per_step(phases.get("device_to_host", 0.0) if kernels else None),
-        "forward_ms": per_step(phases.get("forward", 0.0)),
-        "backward_ms": per_step(phases.get("backward", 0.0)),
-        "optimizer_ms": per_step(phases.get("optimizer", 0.0)),
-        "collective_ms": per_step(phases.get("collective", 0.0)),
-        "collective_share": round(phases.get("collective", 0.0) / total, 4) if total else 0.0,
-        "device_busy_ms": per_step(busy_ms(kernels) if kernels else None),
-        "top": [
-            {"name": name[:160], "ms": per_step(row[0]), "calls": int(row[1])} for name, row in top
-        ],
+        "data_wait_ms": per_step(on_cpu.get("data_wait", 0.0), steps),
+        **phase_times(phases, bool(kernels), steps),
+        "device_busy_ms": per_step(busy_ms(kernels) if kernels else None, steps),
+        "top": costliest(by_name if kernels else own, steps),
         "events": len(spans),
     }
+
+
+def per_step(ms: Optional[float], steps: int) -> Optional[float]:
+    return None if ms is None else round(ms / max(1, steps), 3)
+
+
+def phase_times(phases: Dict[str, float], on_device: bool, steps: int) -> Reply:
+    """Copies are known from the device alone."""
+    reply: Reply = {}
+    for name in ("host_to_device", "device_to_host"):
+        reply[name + "_ms"] = per_step(phases.get(name, 0.0) if on_device else None, steps)
+    for name in ("forward", "backward", "optimizer", "collective"):
+        reply[name + "_ms"] = per_step(phases.get(name, 0.0), steps)
+    total, collective = sum(phases.values()), phases.get("collective", 0.0)
+    reply["collective_share"] = round(collective / total, 4) if total else 0.0
+    return reply
+
+
+def costliest(by_name: Dict[str, List[float]], steps: int) -> List[Reply]:
+    rows = sorted(by_name.items(), key=lambda item: -item[1][0])[:15]
+    return [
+        {"name": name[:160], "ms": per_step(row[0], steps), "calls": int(row[1])}
+        for name, row in rows
+    ]
 
 
 class Recording:
@@ -1053,6 +1125,7 @@ class Steps:
         self.times: Any = collections.deque(maxlen=64)
         self.thread: Optional[int] = None
         self.queue: Any = collections.deque()
+        self.idle: Any = collections.deque()
         self.done: Any = collections.deque()
         self.recording: Optional[Tuple[Job, Recording]] = None
         self.first_step: Optional[Callable[[], None]] = None
@@ -1155,16 +1228,34 @@ class Steps:
                 job = self.queue.popleft()
             except IndexError:
                 return
-            try:
-                job.data = timed(torch, self.count, job.run)
-            except RefusedError as refusal:
-                job.refusal = refusal
-            except Exception as error:  # noqa: BLE001 - torch may raise anything; it becomes the answer
-                job.refusal = RefusedError("failed", sentence_of(error))
-            finally:
-                if self.recording is None or self.recording[0] is not job:
-                    self.done.append(job)
-                    self.wake()
+            self.run_job(torch, job)
+
+    def run_job(self, torch: Any, job: Job) -> None:
+        try:
+            job.data = timed(torch, self.count, job.run)
+        except RefusedError as refusal:
+            job.refusal = refusal
+        except Exception as error:  # noqa: BLE001 - torch may raise anything; it becomes the answer
+            job.refusal = RefusedError("failed", sentence_of(error))
+        finally:
+            if self.recording is None or self.recording[0] is not job:
+                self.done.append(job)
+                self.wake()
+
+    def run_between_cells(self) -> None:
+        """Called by a notebook kernel's event loop, on the thread that runs its cells.
+
+        An idle kernel makes no step, and its main thread sleeps in the loop: a pending call would
+        wait for the next cell. The loop's own ``add_callback`` may be called from any thread and
+        wakes it without a signal; it runs no callback while a cell runs.
+        """
+        if self.closed:
+            return
+        try:
+            job = self.idle.popleft()
+        except IndexError:
+            return  # its time was over, or who asked has gone
+        self.run_job(loaded("torch"), job)
 
     def begin(self, job: Job, recording: Recording) -> None:
         self.recording = (job, recording)
@@ -1184,6 +1275,10 @@ class Steps:
         job.recording = recording
         self.done.append(job)
         self.wake()
+
+    def waiting(self) -> List[Job]:
+        """All whose answer has not been given yet."""
+        return [*self.queue, *self.idle, *self.done]
 
     def age_s(self) -> Optional[float]:
         return round(time.monotonic() - self.times[-1], 3) if self.times else None
@@ -1248,6 +1343,43 @@ def run_empty_cache(torch: Any) -> Reply:
         with torch.cuda.device(now if has_context(now) else used[0]):
             torch.cuda.empty_cache()
     return {}
+
+
+def notebook_shell() -> Any:
+    """The IPython shell of a notebook kernel, which has an event loop to be called back from."""
+    shells = getattr(loaded("IPython.core.interactiveshell"), "InteractiveShell", None)
+    shell = getattr(shells, "_instance", None)
+    loop = getattr(getattr(shell, "kernel", None), "io_loop", None)
+    if not callable(getattr(loop, "add_callback", None)):
+        raise RefusedError("unsupported", "This process is no notebook kernel.")
+    return shell
+
+
+def free_frames(torch: Any, shell: Any, out: bool) -> Reply:
+    """Lets go of the last exception, whose frames hold their tensors; with ``out`` of results, too.
+
+    What the program itself keeps (a caught exception in a variable) stays as it is.
+    """
+    if torch is not None and is_capturing(torch):
+        raise RefusedError("busy", "A CUDA graph is being captured; nothing was done.")
+    names = ("last_type", "last_value", "last_traceback", "last_exc")
+    held = [name for name in names if getattr(sys, name, None) is not None]
+    for name in held:
+        delattr(sys, name)
+    shown: Any = getattr(shell, "InteractiveTB", None)
+    if getattr(shown, "tb", None) is not None:
+        shown.tb = None
+    if getattr(shell, "last_execution_result", None) is not None:
+        shell.last_execution_result = None
+    results = getattr(shell, "user_ns", {}).get("_oh") or {}
+    count = len(results) if out else 0
+    if out:
+        shell.displayhook.flush()  # as %reset out does it
+    data = run_gc(torch)
+    data.update(exception=bool(held), results=count)
+    if torch is not None and cuda_initialized(torch):
+        run_empty_cache(torch)
+    return data
 
 
 def allocator_text(torch: Any) -> str:
@@ -1512,7 +1644,8 @@ class Agent:
         atexit.register(self.at_exit)
         try:
             _thread.start_new_thread(self.main, ())
-        except RuntimeError:
+        except RuntimeError as error:
+            registry().trouble = sentence_of(error)
             self.ended.release()
             self.stop()
             return None
@@ -1522,16 +1655,23 @@ class Agent:
         runtime = os.environ.get("XDG_RUNTIME_DIR")
         runtime = runtime if runtime and os.path.isdir(runtime) else None
         wanted = self.wanted_directory
+        troubles = []
         for directory in [wanted] if wanted else socket_directories(os.geteuid(), runtime):
             path = os.path.join(directory, "%d.sock" % self.pid)
-            if len(os.fsencode(path)) < 108 and private_directory(directory):
+            if len(os.fsencode(path)) >= 108:
+                troubles.append("%s… is too long for a socket" % directory[:40])
+            elif not private_directory(directory):
+                troubles.append("%s is no directory of its user with mode 0700" % directory)
+            else:
                 try:
                     self.bind(path)
-                except OSError:
+                except OSError as error:
+                    troubles.append("%s: %s" % (directory, error.strerror or error))
                     self.close_descriptors()
                     continue
                 self.directory, self.path = directory, path
                 return True
+        registry().trouble = "; ".join(reversed(troubles))  # the last was the last hope
         return False
 
     def bind(self, path: str) -> None:
@@ -1615,6 +1755,7 @@ class Agent:
         """Leaves nothing behind: hooks, socket, descriptors. Any thread, more than once."""
         self.stopping = True
         self.unhook()
+        hide_fork_warning(False)
         self.unlink_socket()
         with contextlib.suppress(Exception):
             atexit.unregister(self.at_exit)
@@ -1748,7 +1889,7 @@ class Agent:
         """Until the next thing that somebody asked for; -1 (for ever) where nobody did."""
         if self.tasks:
             return 0.0005
-        due = [job.deadline for job in list(self.steps.queue)]
+        due = [job.deadline for job in [*self.steps.queue, *self.steps.idle]]
         retry_s = self.steps.retry_s()
         if retry_s is not None:
             due.append(time.monotonic() + retry_s)
@@ -1813,7 +1954,7 @@ class Agent:
         return (
             bool(client.unsent)
             or any(task[0] is client for task in self.tasks)
-            or any(job.client is client for job in [*self.steps.queue, *self.steps.done])
+            or any(job.client is client for job in self.steps.waiting())
             or (recording is not None and recording[0].client is client)
         )
 
@@ -1821,10 +1962,11 @@ class Agent:
         client.open = False
         self.clients.pop(client.fd, None)
         self.tasks = [task for task in self.tasks if task[0] is not client]
-        for job in list(self.steps.queue):
-            if job.client is client:
-                with contextlib.suppress(ValueError):  # the training thread has just begun it
-                    self.steps.queue.remove(job)
+        for queue in (self.steps.queue, self.steps.idle):
+            for job in list(queue):
+                if job.client is client:
+                    with contextlib.suppress(ValueError):  # the training thread has just begun it
+                        queue.remove(job)
         with contextlib.suppress(OSError, ValueError):
             self.epoll.unregister(client.fd)
         with contextlib.suppress(OSError):
@@ -1927,20 +2069,23 @@ class Agent:
                 client.stream_due = now + client.stream_every - late % client.stream_every
                 if not client.unsent:  # a sample for a slow reader is left out, never queued
                     self.send(client, accepted(client.stream_id, self.stats(), stream=True))
-        for job in list(self.steps.queue):
-            if now >= job.deadline:
-                self.expire(job)
+        for queue in (self.steps.queue, self.steps.idle):
+            for job in list(queue):
+                if now >= job.deadline:
+                    self.expire(job, queue)
         recording = self.steps.recording
         if recording is not None and now >= recording[0].deadline:
             recording[0].deadline = now + 5.0
             stop_from_main_thread(self.steps, recording[1].thread)
 
-    def expire(self, job: Job) -> None:
+    def expire(self, job: Job, queue: Any) -> None:
         try:
-            self.steps.queue.remove(job)
+            queue.remove(job)
         except ValueError:
             return  # the training thread has just begun it
-        if job.capturing:
+        if queue is self.steps.idle:
+            sentence = "A cell has been running for %g s; nothing was done."
+        elif job.capturing:
             sentence = "A CUDA graph was being captured for %g s; nothing was done."
         else:
             sentence = "No optimizer step within %g s; nothing was done."
@@ -2173,6 +2318,22 @@ class Agent:
     def op_empty_cache(self, client: Client, request: Reply) -> None:
         need_cuda(self.torch())
         self.at_step(client, request, run_empty_cache)
+
+    def op_free_frames(self, client: Client, request: Reply) -> None:
+        out = request.get("out", False)
+        if not isinstance(out, bool):
+            raise RefusedError("bad_request", "out is true or false.")
+        shell = notebook_shell()
+        if len(self.steps.idle) >= MAX_JOBS:
+            raise RefusedError("busy", "%d operations wait for the kernel already." % MAX_JOBS)
+        job = Job(client, request, lambda torch: free_frames(torch, shell, out))
+        # First into the queue: the loop may call back before this thread goes on.
+        self.steps.idle.append(job)
+        try:
+            shell.kernel.io_loop.add_callback(self.steps.run_between_cells)
+        except Exception:  # a loop that was closed: the kernel is ending
+            self.steps.idle.remove(job)
+            raise
 
     def op_history(self, client: Client, request: Reply) -> None:
         action = request.get("action")
@@ -2470,6 +2631,7 @@ def registry() -> Any:
         found.observed = False  # type: ignore[attr-defined]
         found.allocator_text = None  # type: ignore[attr-defined]
         found.callbacks = []  # type: ignore[attr-defined]
+        found.trouble = ""  # type: ignore[attr-defined]
         sys.modules[REGISTRY] = found
     return found
 
@@ -2514,6 +2676,7 @@ def watch_forks() -> None:
 
     def in_child() -> None:
         try:
+            hide_fork_warning(False)
             agent, reg.agent = reg.agent, None
             if agent is not None:
                 agent.forget()
@@ -2525,6 +2688,14 @@ def watch_forks() -> None:
         except Exception:  # noqa: BLE001 - the child goes on without an agent
             reg.agent = None
 
+    def before() -> None:
+        """A program with threads of its own keeps the warning: it would come without us."""
+        with contextlib.suppress(Exception):
+            runs = reg.agent is not None and reg.agent.path is not None
+            hide_fork_warning(runs and os_threads() == 2)
+
+    if sys.version_info >= FORK_WARNS:
+        os.register_at_fork(before=before)
     os.register_at_fork(after_in_child=in_child)
 
 
@@ -2551,21 +2722,22 @@ def attach(
     """Start the agent in this process; the path of its socket.
 
     None where it waits (a worker of multiprocessing that uses neither CUDA nor an optimizer yet)
-    or where no private directory is to be had. Never raises; a second call changes nothing but
-    ``observe_oom`` and ``history`` from False to True. ``how`` is one of WAYS_IN, ``directory``
-    replaces $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID. ``history``: allocations are recorded
-    with their Python stacks (2 us each) from the moment that CUDA is initialised.
+    or where it cannot start: ``registry().trouble`` says why. Never raises; a second call changes
+    nothing but ``observe_oom`` and ``history`` from False to True. ``how`` is one of WAYS_IN,
+    ``directory`` replaces $XDG_RUNTIME_DIR/cockpit and /tmp/cockpit-UID. ``history``: allocations
+    are recorded with their Python stacks (2 us each) from the moment that CUDA is initialised.
     """
     try:
         return begin(how, directory, observe_oom, history)
-    except Exception:  # noqa: BLE001 - the program goes on without an agent
+    except Exception as error:  # noqa: BLE001 - the program goes on without an agent
+        registry().trouble = sentence_of(error)
         return None
 
 
 def begin(how: str, directory: Optional[str], observe_oom: bool, history: bool) -> Optional[str]:
     reg = registry()
     agent = reg.agent
-    explicit = how in ("ptrace", "remote_exec")
+    explicit = how in ("ptrace", "remote_exec", "gdb")
     if agent is None or agent.stopping or agent.pid != os.getpid():
         agent = reg.agent = Agent(how, directory, observe_oom, history)
         watch_forks()

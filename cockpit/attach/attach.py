@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
 
-from cockpit.attach import inject_gdb, stacks
-from cockpit.attach.client import AgentError, Client, NoAnswerError
+from cockpit.attach import inject_gdb, reason
+from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket, find
-from cockpit.attach.inject_ptrace import inject, still_queued
+from cockpit.attach.first_answer import (
+    ANSWER_WAIT_S,
+    Say,
+    Wait,
+    ended_sentence,
+    hush,
+    refused_by,
+)
+from cockpit.attach.inject_ptrace import inject
 from cockpit.attach.inject_remote_exec import remote_exec
+from cockpit.attach.outcome import Outcome, State
 from cockpit.attach.payload import agent_source, wrap
 from cockpit.attach.preflight import Verdict, judge
-from cockpit.attach.target import look
-from cockpit.model.text import clean
-
-State = Literal["attached", "queued", "refused", "failed", "gone", "detached"]
+from cockpit.attach.target import Target, look
 
 WAIT_S = 5.0
-_POLL_FIRST_S = 0.002
-_POLL_MAX_S = 0.05
+"""For the agent's source to run and open its socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +53,6 @@ class Plan:
         return self.verdict.confirm if self.verdict else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was done."""
-
-    pid: int
-    state: State
-    sentence: str
-    code: str = ""
-    agent: AgentSocket | None = None
-    hello: dict[str, Any] | None = None
-    stopped_ms: float | None = None
-    """How long the main thread stood still; None: it was not stopped."""
-    answer_ms: float | None = None
-    """From the start of the attach to the agent's hello."""
-    start_ticks: int | None = None
-    mark: str = ""
-    """What is left in the target or on disk while the agent's start is queued."""
-
-    @property
-    def exit_code(self) -> int:
-        """As DESIGN section 6 has it; queued is not an error."""
-        codes = {"attached": 0, "queued": 0, "detached": 0, "refused": 4, "gone": 5}
-        return codes.get(self.state, 1)
-
-
 def plan(pid: int, start_ticks: int | None = None) -> Plan:
     """Look only. An agent that answers makes the rest unnecessary."""
     agent = find(pid)
@@ -82,10 +61,20 @@ def plan(pid: int, start_ticks: int | None = None) -> Plan:
     return Plan(pid, judge(pid, start_ticks))
 
 
-def run(planned: Plan, wait_s: float = WAIT_S, source: str | None = None) -> Outcome:
-    """Do it: to be called only after the plan's question was answered with yes."""
+def run(
+    planned: Plan,
+    wait_s: float = WAIT_S,
+    source: str | None = None,
+    say: Say = hush,
+    answer_s: float = ANSWER_WAIT_S,
+) -> Outcome:
+    """Do it: to be called only after the plan's question was answered with yes.
+
+    ``wait_s`` is for the socket to come, ``answer_s`` for its first answer, with progress by
+    ``say`` meanwhile; the process's end ends both.
+    """
     if planned.agent is not None:
-        return _hello(Outcome(planned.pid, "failed", ""), planned.agent, time.perf_counter())
+        return _of_agent(planned, planned.agent, say, answer_s)
     began = time.perf_counter()
     # Time has passed over the question: everything is asked once more.
     ticks = planned.verdict.start_ticks if planned.verdict else None
@@ -97,12 +86,15 @@ def run(planned: Plan, wait_s: float = WAIT_S, source: str | None = None) -> Out
     queued = _way_in(verdict, source if source is not None else agent_source())
     if queued.state != "queued":
         return queued
-    return _await(queued, began, wait_s)
+    return Wait(queued, began, say, answer_s).until(began + wait_s, wait_s)
 
 
 def wait(outcome: Outcome, wait_s: float = WAIT_S) -> Outcome:
     """Look once more at what was queued; the same states."""
-    return _await(outcome, time.perf_counter(), wait_s) if outcome.state == "queued" else outcome
+    if outcome.state != "queued":
+        return outcome
+    began = time.perf_counter()
+    return Wait(outcome, began, hush, ANSWER_WAIT_S).until(began + wait_s, wait_s)
 
 
 def detach(pid: int) -> Outcome:
@@ -123,109 +115,47 @@ def detach(pid: int) -> Outcome:
     return Outcome(pid, "detached", f"Detached from pid {pid}.")
 
 
-def silence(pid: int) -> str:
-    """Why an agent that is there does not answer."""
-    target = look(pid)
-    if target is None or target.state in "ZX":
-        return f"pid {pid} has ended."
-    if target.state in "Tt":
-        return f"pid {pid} is stopped (SIGSTOP)."
-    return (
-        f"pid {pid} does not answer: something holds the GIL. Stacks below were read from outside."
+def _of_agent(planned: Plan, agent: AgentSocket, say: Say, answer_s: float) -> Outcome:
+    """It has one already: only its answer is waited for."""
+    found = look(planned.pid)
+    ticks = found.start_ticks if found else None
+    asked = Wait(
+        Outcome(planned.pid, "failed", "", start_ticks=ticks), time.perf_counter(), say, answer_s
     )
-
-
-def attached_sentence(hello: dict[str, Any], pid: int) -> str:
-    """``Attached to pid 4711 (rank 3, torch 2.13.0)``."""
-    rank, torch = hello.get("rank"), hello.get("torch_version")
-    parts = [f"rank {rank}"] if rank is not None else []
-    parts.append(f"torch {torch}" if torch else "no torch loaded yet")
-    return clean(f"Attached to pid {pid} ({', '.join(parts)})")
+    return asked.answer_of(agent) or asked.gone() or refused_by(asked.queued)
 
 
 def _way_in(verdict: Verdict, source: str) -> Outcome:
     pid, target = verdict.pid, verdict.target
     if target is None or verdict.way is None:
         return Outcome(pid, "failed", f"There is no way into pid {pid}.")
+    if verdict.way == "gdb" and verdict.gdb is None:
+        return Outcome(pid, "failed", "gdb is not to be found any more.")
+    path = reason.new_path()
+    wrapped = wrap(source, target.inner_pid, verdict.way, path)
+    stopped = None
     if verdict.way == "remote_exec":
-        done = remote_exec(target, wrap(source, target.inner_pid, "remote_exec"))
-        stopped, mark = None, done.script
-        ok, code, sentence = done.ok, done.code, done.sentence
-    elif verdict.way == "gdb":
-        if verdict.gdb is None:
-            return Outcome(pid, "failed", "gdb is not to be found any more.")
-        by_gdb = inject_gdb.inject(verdict.gdb, target, wrap(source, target.inner_pid, "ptrace"))
-        stopped, mark = None, by_gdb.reached(pid)
-        ok, code, sentence = by_gdb.ok, by_gdb.code, by_gdb.sentence
+        done = remote_exec(target, wrapped)
+        ok, code, sentence, mark = done.ok, done.code, done.sentence, done.script
+    elif verdict.gdb is not None:
+        by_gdb = inject_gdb.inject(verdict.gdb, target, wrapped)
+        ok, code, sentence, mark = by_gdb.ok, by_gdb.code, by_gdb.sentence, by_gdb.reached(pid)
     else:
-        injected = inject(pid, target.start_ticks, wrap(source, target.inner_pid, "ptrace"))
-        stopped, mark = injected.stopped_ms, f"{injected.page:x}"
+        injected = inject(pid, target.start_ticks, wrapped)
         ok, code, sentence = injected.ok, injected.code, injected.sentence
-    state: State = "queued" if ok else "gone" if code == "gone" else "refused"
-    if not ok and code == "failed":
-        state = "failed"
-    return Outcome(pid, state, sentence, code, None, None, stopped, None, target.start_ticks, mark)
-
-
-def _await(queued: Outcome, began: float, wait_s: float) -> Outcome:
-    pause, deadline = _POLL_FIRST_S, began + wait_s
-    while True:
-        agent = find(queued.pid)
-        if agent is not None:
-            # Give the hello what is left: the socket is there before the agent's thread runs.
-            answer = _hello(queued, agent, began)
-            if answer.state == "attached" or answer.code == "not_trusted":
-                return answer
-        target = look(queued.pid)
-        if target is None or target.start_ticks != queued.start_ticks or target.state in "ZX":
-            return replace(queued, state="gone", code="gone", sentence=_ended(queued.pid))
-        if time.perf_counter() >= deadline:
-            return _not_yet(queued, wait_s)
-        time.sleep(pause)
-        pause = min(_POLL_MAX_S, pause * 1.5)
-
-
-def _hello(queued: Outcome, agent: AgentSocket, began: float) -> Outcome:
-    try:
-        with Client.connect(queued.pid, agent.path) as client:
-            hello = client.call("hello")
-    except NoAnswerError as error:
-        return replace(queued, state="failed", sentence=silence(queued.pid), code=error.code)
-    except AgentError as error:
-        return replace(queued, state="failed", sentence=str(error), code=error.code)
-    return replace(
-        queued,
-        state="attached",
-        sentence=attached_sentence(hello, queued.pid),
-        code="",
-        agent=agent,
-        hello=hello,
-        answer_ms=(time.perf_counter() - began) * 1e3,
-        mark="",
+        stopped, mark = injected.stopped_ms, f"{injected.page:x}"
+    if not ok and code != "gone" and _has_ended(target):  # it is refused much when it is gone
+        code, sentence = "gone", ended_sentence(pid)
+    states: dict[str, State] = {"gone": "gone", "failed": "failed"}
+    state = "queued" if ok else states.get(code, "refused")
+    return Outcome(
+        pid, state, sentence, code, None, None, stopped, None, target.start_ticks, mark, path
     )
 
 
-def _not_yet(queued: Outcome, wait_s: float) -> Outcome:
-    if not _waits(queued):
-        sentence = (
-            f"The agent was loaded into pid {queued.pid} but opened no socket: "
-            "its /tmp/cockpit-UID must be a directory of its user with mode 0700."
-        )
-        return replace(queued, state="failed", code="no_socket", sentence=sentence)
-    inside = stacks.dump(queued.pid).inside
-    where = f"is inside {inside} and " if inside else ""
-    return replace(
-        queued,
-        sentence=f"The attach is queued: the main thread {where}has run no Python for "
-        f"{wait_s:g} s. It takes effect when that call returns.",
-    )
-
-
-def _waits(queued: Outcome) -> bool:
-    """The source has not begun to run: its mapping, or its script, is still there."""
-    if queued.mark.startswith("/"):
-        return os.path.lexists(queued.mark)
-    return bool(queued.mark) and still_queued(queued.pid, int(queued.mark, 16))
+def _has_ended(target: Target) -> bool:
+    now = look(target.pid)
+    return now is None or now.start_ticks != target.start_ticks or now.state in "ZX"
 
 
 def _answers(agent: AgentSocket) -> bool:
@@ -234,7 +164,3 @@ def _answers(agent: AgentSocket) -> bool:
     except AgentError:
         return False
     return True
-
-
-def _ended(pid: int) -> str:
-    return f"pid {pid} ended before the agent could start."

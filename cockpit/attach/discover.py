@@ -11,20 +11,16 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from cockpit.agent.agent import socket_directories
 from cockpit.attach import target as targets
-from cockpit.attach.client import AgentError, Client, EndedError
 
 _BOUND = re.compile(r"(.*/cockpit(?:-\d+)?/)(\d+)\.(?:sock|new)", re.DOTALL)
 _LISTENING = "00010000"
 """__SO_ACCEPTCON in the Flags column (net/unix/af_unix.c)."""
-_TOO_YOUNG_S = 5.0
-"""A socket between bind and listen refuses as a dead one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,55 +80,6 @@ def pids_with_sockets(uid: int | None = None, runtime_dir: str | None = None) ->
             names = [name.removesuffix(".sock") for name in os.listdir(folder)]
             found |= {int(name) for name in names if name.isdigit()}
     return found
-
-
-def unlink_stale(uid: int | None = None, runtime_dir: str | None = None) -> list[str]:
-    """Remove sockets of ours at which nobody listens any more; the sentences to show.
-
-    Only in our own private directories of this mount namespace. A socket that a container's
-    process serves in a shared /tmp answers, so it stays.
-    """
-    own = os.geteuid() if uid is None else uid
-    folders = [f"/tmp/cockpit-{own}"]
-    runtime = runtime_dir if runtime_dir is not None else os.environ.get("XDG_RUNTIME_DIR")
-    folders += [f"{runtime}/cockpit"] if runtime else []
-    return [sentence for folder in folders for sentence in _unlink_in(folder, own)]
-
-
-def _unlink_in(folder: str, uid: int) -> Iterator[str]:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(folder, flags)
-    except OSError:
-        return
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid != uid or status.st_mode & 0o077:
-            return
-        for name in os.listdir(descriptor):
-            if re.fullmatch(r"\d+\.sock", name) and _dead(descriptor, folder, name):
-                with suppress(OSError):
-                    os.unlink(name, dir_fd=descriptor)
-                    pid = name.removesuffix(".sock")
-                    yield f"pid {pid} has ended; its socket was removed."
-    finally:
-        os.close(descriptor)
-
-
-def _dead(descriptor: int, folder: str, name: str) -> bool:
-    try:
-        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except OSError:
-        return False
-    if not stat.S_ISSOCK(status.st_mode) or time.time() - status.st_ctime < _TOO_YOUNG_S:
-        return False
-    try:
-        Client.connect(int(name.removesuffix(".sock")), f"{folder}/{name}", 0.2).close()
-    except EndedError as error:
-        return error.refused
-    except AgentError:
-        return False
-    return False
 
 
 def _folders(pid: int, uid: int, proc: str) -> Iterator[str]:

@@ -12,6 +12,8 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
+from cockpit import as_owner
+from cockpit.as_owner import Owner
 from cockpit.attach import target as targets
 from cockpit.attach.target import Target
 from cockpit.model.text import clean
@@ -74,19 +76,10 @@ def remote_exec(target: Target, source: str, limit_s: float = LIMIT_S) -> Remote
 def _start(interpreter: str, target: Target) -> subprocess.Popen[bytes]:
     environment = targets.environment(target.pid)
     kept = {name: environment[name] for name in _KEPT_ENVIRONMENT if name in environment}
-    other = os.geteuid() == 0 and (target.uid, target.gids[1]) != (0, os.getegid())
-    return subprocess.Popen(
+    return as_owner.start(
         [interpreter, "-I", "-S", "-c", CALLER, str(target.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={"PATH": "/usr/bin:/bin", **kept},
-        start_new_session=True,
-        umask=0o077,
-        user=target.uid if other else None,
-        group=target.gids[1] if other else None,
-        extra_groups=target.groups if other else None,
+        Owner(target.uid, target.gids[1], target.groups),
+        environment={"PATH": "/usr/bin:/bin", **kept},
     )
 
 

@@ -313,12 +313,27 @@ def _same(one: int, other: int) -> bool:
 
 
 def _why_not(order: Order, error: OSError) -> dict[str, Any]:
-    name = clean(order.command[0])
-    if isinstance(error, FileNotFoundError):
-        found = shutil.which(order.command[0], path=order.environment.get("PATH"))
-        what = "its interpreter (the #! line) does not exist" if found else "command not found"
-        return {"failed": NOT_FOUND, "sentence": f"{name}: {what}"}
-    return {"failed": NOT_EXECUTABLE, "sentence": f"{name}: {error.strerror or error}"}
+    """As shells have it: 127 where there is no such thing, 126 where it is none to execute."""
+    word = order.command[0]
+    found = isinstance(error, FileNotFoundError)
+    what = _not_found(order) if found else _not_executable(word, error)
+    status = NOT_FOUND if found else NOT_EXECUTABLE
+    return {"failed": status, "sentence": f"{clean(word)}: {what}"}
+
+
+def _not_found(order: Order) -> str:
+    word = order.command[0]
+    if shutil.which(word, path=order.environment.get("PATH")):
+        return "its interpreter (the #! line) does not exist"
+    return "no such file" if "/" in word else "command not found"
+
+
+def _not_executable(word: str, error: OSError) -> str:
+    if os.path.isdir(word):
+        return "is a directory"
+    if isinstance(error, PermissionError) and os.path.isfile(word) and not os.access(word, os.X_OK):
+        return "is not executable (chmod +x, or name its interpreter: python FILE)"
+    return error.strerror or str(error)
 
 
 assert sys.platform == "linux"

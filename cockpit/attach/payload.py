@@ -4,6 +4,9 @@ It runs on the main thread, in the namespace of ``__main__``, whose names may be
 with ``compile = torch.compile``), so builtins are taken from their module, no name is bound, and a
 bare ``except`` looks none up. A child that was forked before it ran does nothing.
 
+Where the agent does not start, the reason is left in a file that the cockpit has named
+(``reason``).
+
 What the agent imports comes from the standard library's folder alone: a json.py beside the user's
 script is not run. Other threads' imports meanwhile go on as ever.
 
@@ -19,16 +22,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-How = Literal["ptrace", "remote_exec"]
+How = Literal["ptrace", "remote_exec", "gdb"]
 
 _INNER = """
-if __import__("os").getpid() == pid:
+def leave(text):
+    os = __import__("posix")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(why, flags, 0o600)
+    try:
+        os.write(file, (text[:400] + "\\n").encode("utf-8", "replace"))
+    finally:
+        os.close(file)
+def start():
     namespace = {"__name__": "_cockpit_agent", "__builtins__": __builtins__}
     same = __import__("_frozen_importlib_external").MAGIC_NUMBER == magic
     if same:
-        code = __import__("marshal").loads(bytes.fromhex(code))
+        compiled = __import__("marshal").loads(bytes.fromhex(code))
     else:
-        code = compile(source, name, "exec")
+        compiled = compile(source, name, "exec")
     sys, thread = __import__("sys"), __import__("_thread").get_ident()
     home = sys.modules["os"].__file__.rpartition("/")[0]
     search = sys.modules["_frozen_importlib_external"].PathFinder.find_spec
@@ -45,11 +56,18 @@ if __import__("os").getpid() == pid:
             return spec
     sys.meta_path = [Library, *sys.meta_path]
     try:
-        exec(code, namespace)
+        exec(compiled, namespace)
     finally:
         live.clear()
         sys.meta_path = [finder for finder in sys.meta_path if finder is not Library]
-    namespace["attach"](how=how)
+    if namespace["attach"](how=how) is None:
+        leave(namespace["registry"]().trouble or "no reason was given")
+if __import__("posix").getpid() == pid:
+    try:
+        start()
+    except BaseException as error:
+        first = (str(error).strip().splitlines() or ["no message"])[0]
+        leave(type(error).__name__ + ": " + first)
 """
 _NAME = "<cockpit agent>"
 
@@ -59,11 +77,12 @@ def agent_source() -> str:
     return (Path(__file__).resolve().parents[1] / "agent" / "agent.py").read_text("utf-8")
 
 
-def wrap(source: str, inner_pid: int, how: How) -> str:
-    """``inner_pid`` is the pid as the process itself knows it."""
+def wrap(source: str, inner_pid: int, how: How, reason_path: str) -> str:
+    """``inner_pid`` is the pid as the process itself knows it, ``reason_path`` of ``reason``."""
     given = {
         "pid": inner_pid,
         "how": how,
+        "why": reason_path,
         "name": _NAME,
         "source": source,
         "magic": importlib.util.MAGIC_NUMBER,

@@ -32,6 +32,7 @@ RefusalCode = Literal[
     "replaced",
 ]
 
+_OVER = frozenset({"gone", "replaced", "ended"})
 PTRACE_VERSIONS = ((3, 8), (3, 14))
 """First and last that the ptrace way was tried on. 3.14 only where remote_exec cannot be used."""
 REMOTE_EXEC_SINCE = (3, 14)
@@ -72,6 +73,24 @@ def judge(
     may_open: Callable[[int, str], bool] | None = None,
 ) -> Verdict:
     """The whole preflight. ``may_open`` says whether the kernel lets us at the memory."""
+    verdict = _judged(pid, start_ticks, asker, proc, may_open)
+    found = verdict.target
+    if verdict.refusal is None or verdict.refusal.code in _OVER or found is None:
+        return verdict
+    # What ends between two questions is refused everything: that is not the reason.
+    again = targets.look(pid, proc)
+    if again is None or again.start_ticks != found.start_ticks or again.state in "ZX":
+        return _refused(pid, found, Refusal("gone", f"pid {pid} has ended."))
+    return verdict
+
+
+def _judged(
+    pid: int,
+    start_ticks: int | None,
+    asker: Asker | None,
+    proc: str,
+    may_open: Callable[[int, str], bool] | None,
+) -> Verdict:
     who = asker or Asker.of_this_process(proc)
     found = targets.look(pid, proc) if pid > 0 else None
     if found is None:
@@ -93,10 +112,10 @@ def judge(
     except OSError as error:
         return _refused(pid, found, _unreadable(found, error))
     kernel = _yama(found, who, proc, may_open or _may_open)
-    refusal = _python(found, python) or kernel
+    refusal = _python(found, python, proc) or kernel
     if python is None or refusal:
         asked = None if kernel else _by_gdb(found, python, proc)
-        return asked or _refused(pid, found, refusal or _no_python(pid))
+        return asked or _refused(pid, found, refusal or _no_python(pid, proc))
     return _way(found, python, who, proc)
 
 
@@ -164,9 +183,9 @@ def _tracer(found: Target, proc: str) -> Refusal | None:
     )
 
 
-def _python(found: Target, python: Python | None) -> Refusal | None:
+def _python(found: Target, python: Python | None, proc: str) -> Refusal | None:
     if python is None:
-        return _no_python(found.pid)
+        return _no_python(found.pid, proc)
     text, pid = python.version_text, found.pid
     if python.version is None:
         sentence = f"pid {pid} runs a Python whose version is not known (older than 3.8?). {HINT}"
@@ -314,7 +333,10 @@ def _container() -> Refusal:
     )
 
 
-def _no_python(pid: int) -> Refusal:
+def _no_python(pid: int, proc: str) -> Refusal:
+    if not looks_like_python(pid, proc):
+        sentence = f"pid {pid} is no Python process: the driver's view is all there is to see."
+        return Refusal("not_python", sentence)
     sentence = f"pid {pid} runs no CPython with exported symbols: nothing to attach to. {HINT}"
     return Refusal("not_python", sentence)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
+
+from cockpit.model.secret import HIDDEN, is_secret_value, without_user_info
+from cockpit.model.secret import is_secret_name as is_secret
 
 BOOTSTRAP = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "agent", "bootstrap"
@@ -12,22 +14,6 @@ BOOTSTRAP = os.path.join(
 DIRECTORY = "COCKPIT_RUN_DIR"
 OPTIONS = "COCKPIT_RUN_OPTIONS"
 """Read by the bootstrap: history, ptracer."""
-HIDDEN = "<hidden>"
-
-_SECRET_WORDS = frozenset(
-    (
-        *("key", "keys", "apikey", "accesskey", "token", "tokens", "secret", "secrets", "dsn"),
-        *("password", "passwd", "passphrase", "pass", "pw", "credential", "credentials", "cred"),
-        *("creds", "auth", "authorization", "cookie", "private", "webhook", "signature", "jwt"),
-    )
-)
-_SECRET_NAME = re.compile(r"(?i)(?:password|passwd|secret|credential|api_?key|access_?key)")
-_HARMLESS = frozenset(("PWD", "OLDPWD", "SSH_AUTH_SOCK"))
-_SECRET_VALUE = re.compile(
-    r"(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-.]{12,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
-)
-_IN_URL = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)")
 
 
 def for_run(
@@ -69,18 +55,10 @@ def masked(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: _masked(name, value) for name, value in sorted(environment.items())}
 
 
-def is_secret(name: str) -> bool:
-    """``WANDB_API_KEY`` is, ``TOKENIZERS_PARALLELISM`` is not."""
-    if name in _HARMLESS:
-        return False
-    words = set(name.lower().split("_"))
-    return bool(words & _SECRET_WORDS) or "pwd" in words or bool(_SECRET_NAME.search(name))
-
-
 def _masked(name: str, value: str) -> str:
-    if value and (is_secret(name) or _SECRET_VALUE.search(value)):
+    if value and (is_secret(name) or is_secret_value(value)):
         return HIDDEN
-    return _IN_URL.sub(HIDDEN, value)
+    return without_user_info(value)
 
 
 def _python_path(old: str) -> str:

@@ -200,6 +200,14 @@ def find_run(state_directory: str, text: str) -> RunRecord:
     raise TargetGoneError(f"There is no record of a run {clean(text)}.")
 
 
+def record_of(state_directory: str, pid: int) -> RunRecord | None:
+    """The newest run that is, or was, of this process; None: none is kept."""
+    for record in list_runs(state_directory):
+        if pid == record.meta.pid or any(pid == one.pid for one in record.processes()):
+            return record
+    return None
+
+
 def load_run(directory: str) -> RunRecord:
     """Raises TargetGoneError where there is no readable record."""
     meta = _load(os.path.join(directory, "meta.json"), Meta)

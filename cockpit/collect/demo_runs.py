@@ -40,6 +40,19 @@ NCCL_BYTES = int(1.81 * GIB)
 _STEP_S = 0.57
 
 
+PROFILE = (
+    "measured_on: cuda",
+    "step_ms: 412.7",
+    "data_wait_ms: 3.1",
+    "forward_ms: 121.4",
+    "backward_ms: 243.9",
+    "optimizer_ms: 22.6",
+    "collective_ms: 18.2",
+    "nvjet_tst_256x128_64x4_2x1_v_bz_TNT  88.1  96",
+    "flash_fwd_kernel  41.0  32",
+)
+
+
 @dataclass
 class _State:
     """What was done to one run."""
@@ -50,6 +63,7 @@ class _State:
     expandable: bool = False
     history: bool = False
     precision: str = "highest"
+    settings: dict[str, str | float] = field(default_factory=dict)
     attached_by: str = "launch"
     trouble: dict[str, str] = field(default_factory=dict)
 
@@ -131,7 +145,7 @@ class DemoRuns:
 
     def do(self, request: RunRequest, say: Say) -> RunOutcome:
         """Raises RefusedError, TargetGoneError."""
-        instance = self._find(request.pid, None)
+        instance = self._find(request.pid, request.start_ticks)
         state = self._state(instance)
         if self._readonly:
             raise RefusedError("the cockpit is read-only")
@@ -158,17 +172,12 @@ class DemoRuns:
             elif request.op == "set":
                 sentence, undo = _set(request, state, at)
             elif request.op == "history":
-                state.history = request.name != "stop"
-                sentence = (
-                    "Recording allocations (python stacks, last 100 000 events, about 2 µs each)."
-                    if state.history
-                    else f"{at}: allocations are recorded no longer."
-                )
-                other = "stop" if state.history else "start"
-                undo = RunRequest(pid=request.pid, op="history", name=other)
+                sentence, undo = _history(request, state, at)
             elif request.op == "snapshot":
                 path = f"/tmp/cockpit-1001/snapshot-{request.pid}-1.pickle"
                 sentence = f"{at}: 12.4 MB written."
+            elif request.op == "profile":
+                sentence = f"Profile of {request.steps or 3} steps taken."
             elif request.op == "gc":
                 sentence = f"{at}: 1,204 objects collected, step took 31 ms more."
         after = self._devices(self.shrunk([instance])[0], state, self._now_s())
@@ -179,7 +188,13 @@ class DemoRuns:
                 "step took 64 ms more."
             )
         return RunOutcome(
-            ok=True, sentence=sentence, before=before, after=after, undo=undo, path=path
+            ok=True,
+            sentence=sentence,
+            before=before,
+            after=after,
+            undo=undo,
+            path=path,
+            lines=PROFILE if request.op == "profile" else (),
         )
 
     # -- numbers
@@ -188,6 +203,7 @@ class DemoRuns:
         stopped = self._world.is_stopped(instance.pid)
         return Run(
             pid=instance.pid,
+            start_ticks=instance.start_ticks,
             name=state.name,
             state="stopped" if stopped else "running",
             attached_by=state.attached_by,  # type: ignore[arg-type]
@@ -253,16 +269,26 @@ class DemoRuns:
         return None
 
 
+def _history(request: RunRequest, state: _State, at: str) -> tuple[str, RunRequest]:
+    state.history = request.name != "stop"
+    undo = replace(request, name="stop" if state.history else "start")
+    if not state.history:
+        return f"{at}: allocations are recorded no longer.", undo
+    words = "Recording allocations (python stacks, last 100 000 events, about 2 µs each)."
+    return words, undo
+
+
 def _set(request: RunRequest, state: _State, at: str) -> tuple[str, RunRequest | None]:
     name = request.name or "?"
     if name == "expandable_segments":
-        old: str | bool = state.expandable
+        old: str | float | bool = state.expandable
         state.expandable = request.value in (True, "True")
     elif name == "matmul_precision":
         old, state.precision = state.precision, str(request.value)
     else:
-        return f"{at}: there is no setting {name}.", None
-    undo = RunRequest(pid=request.pid, op="set", name=name, value=old)
+        old = state.settings.get(name, "default")
+        state.settings[name] = request.value or "default"
+    undo = replace(request, value=old)
     return f"{at}: {name} {old} → {request.value}.", undo
 
 

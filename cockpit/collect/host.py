@@ -180,9 +180,9 @@ class CgroupLimit(NamedTuple):
         return limit, max(0, used - (int(found[-1]) if found else 0))
 
 
-def cgroup_limit(root: str, mount: str = "/sys/fs/cgroup") -> CgroupLimit | None:
-    """Looks from our own cgroup upwards, v2 and v1, for the smallest limit."""
-    raw = procfs.read(f"{root}/self/cgroup")
+def cgroup_limit(root: str, mount: str = "/sys/fs/cgroup", who: str = "self") -> CgroupLimit | None:
+    """Looks from a process's cgroup upwards, v2 and v1, for the smallest limit."""
+    raw = procfs.read(f"{root}/{who}/cgroup")
     best: tuple[int, CgroupLimit] | None = None
     for base, path in () if isinstance(raw, Gap) else _memory_groups(procfs.text(raw), mount):
         parts = path.strip("/").split("/")

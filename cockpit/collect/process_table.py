@@ -87,7 +87,8 @@ class ProcessTable:
         for pid in also:
             grouped.setdefault(pid, [])
         rows = self._rows({pid: tuple(group) for pid, group in grouped.items()}, now)
-        found = self._turnover.compare([row for row in rows if grouped[row.pid]])
+        answering = (gpu.index for gpu in gpus if gpu.state == "ok")
+        found = self._turnover.compare([row for row in rows if grouped[row.pid]], answering)
         unlisted = tuple(_unlisted(row) for row in rows if not grouped[row.pid])
         return replace(found, processes=found.processes + unlisted)
 

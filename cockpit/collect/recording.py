@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import BinaryIO, cast
 
 from cockpit.collect.recording_lines import (
+    Attachment,
     Full,
     Header,
     Line,
@@ -54,6 +55,8 @@ class RecordingWriter:
     ) -> None:
         """Raises UsageError when the file exists already or cannot be made."""
         self.path = path
+        self.trouble: str | None = None
+        """Why the file ends before its time."""
         self._version = version
         self._full_every_s = full_every_s
         self._clock = clock
@@ -72,6 +75,10 @@ class RecordingWriter:
             self._append(Header(version=self._version, started_at=snapshot.taken_at))
         t = self._clock() - self._zero_s if at_s is None else at_s
         self._append(self._line(values_of(snapshot), round(t, 3)))
+
+    def attach(self, attachment: Attachment) -> None:
+        """Appends something beside the snapshots."""
+        self._append(attachment)
 
     def close(self) -> None:
         """Ends the file properly; more writes do nothing."""
@@ -105,6 +112,7 @@ class RecordingWriter:
             self._file.write(encode_line(line))
             self._file.flush()
         except OSError as error:
+            self.trouble = error.strerror or str(error)
             log.error("the recording %s ends here: %s", self.path, error.strerror)
             # closing flushes once more, into the same full disk
             self._file = None

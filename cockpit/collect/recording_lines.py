@@ -84,7 +84,18 @@ class Delta(_Line, frozen=True, kw_only=True, tag="delta", omit_defaults=True):
     events: Events | None = None
 
 
-Line = Header | Full | Delta
+class Attachment(_Line, frozen=True, kw_only=True, tag="attachment", omit_defaults=True):
+    """Something beside the snapshots, as ``cockpit bundle`` adds it; already redacted."""
+
+    what: str
+    """``finding``, ``log``, ``run``, ``journal`` or ``doctor``."""
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    data: Any = None
+    """JSON, where it is no text."""
+
+
+Line = Header | Full | Delta | Attachment
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)

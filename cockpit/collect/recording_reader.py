@@ -19,6 +19,7 @@ import msgspec
 
 from cockpit.collect.recording_lines import (
     RECORDING_SCHEMA,
+    Attachment,
     Delta,
     Full,
     Header,
@@ -34,6 +35,7 @@ from cockpit.model.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 LONGEST_LINE_BYTES = 64 << 20
+MAX_ATTACHMENTS = 64
 _IN_MEMORY_BYTES = 8 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -47,6 +49,8 @@ class Recording:
         self._file = file
         self.skipped_lines = 0
         """Damaged, or deltas that build on a damaged one."""
+        self.attachments: tuple[Attachment, ...] = ()
+        """What a bundle has beside its snapshots; data from outside."""
         self.header = self._read_header()
         self._times = array("d")
         self._offsets = array("q")
@@ -129,6 +133,9 @@ class Recording:
         for offset, line in self._lines():
             if isinstance(line, Full) and _is_snapshot(line):
                 start = len(self._times)
+            elif isinstance(line, Attachment):
+                self.attachments = (*self.attachments, line)[:MAX_ATTACHMENTS]
+                continue
             elif not isinstance(line, Delta) or line.n != expected:
                 self.skipped_lines += 1
                 continue

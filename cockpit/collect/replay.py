@@ -10,6 +10,7 @@ from itertools import count
 from cockpit.collect.recording_reader import load
 from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -181,6 +182,14 @@ class RecordedMachine:
     ) -> RunOutcome:
         """Raises RefusedError."""
         raise RefusedError(RUN_REFUSAL)
+
+    def checkup(
+        self,
+        request: CheckupRequest,  # noqa: ARG002
+        say: Callable[[str], None],  # noqa: ARG002
+    ) -> Checkup:
+        """Raises RefusedError."""
+        raise RefusedError("A recording has no driver and no torch to examine: leave out --replay.")
 
 
 def _row(snapshot: Snapshot, target: Target) -> Process | None:

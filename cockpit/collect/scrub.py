@@ -100,23 +100,24 @@ class Scrubber:
         known = sorted(re.escape(n) for n in names - {"root"} if len(n) > 1)
         self._secret = re.compile("|".join(known) or r"(?!)", re.IGNORECASE)
 
-    def _stand_in(self, kind: str, name: str) -> str:
+    def stand_in(self, kind: str, name: str) -> str:
+        """``user1``: the same for the same name, all through one recording."""
         if (kind, name) not in self._names:
             number = sum(1 for k, _ in self._names if k == kind) + 1
             self._names[kind, name] = f"{kind}{number}"
         return self._names[kind, name]
 
     def _named(self, kind: str, name: str | None) -> str | None:
-        return None if name is None else self._stand_in(kind, name)
+        return None if name is None else self.stand_in(kind, name)
 
     def _container(self, name: str | None) -> str | None:
         if name is None:
             return None
         engine, colon, _ = name.partition(":")
         if not colon:
-            return engine if engine in _ENGINES else self._stand_in("container", name)
+            return engine if engine in _ENGINES else self.stand_in("container", name)
         known = engine if engine in _ENGINES else "container"
-        return f"{known}:{self._stand_in('id', name)}"
+        return f"{known}:{self.stand_in('id', name)}"
 
     def _host(self, host: Host) -> Host:
         name = None if host.name is None else HOST_NAME
@@ -127,24 +128,25 @@ class Scrubber:
     def _gpu(self, gpu: Gpu) -> Gpu:
         return replace(
             gpu,
-            uuid=self._uuid(gpu.uuid),
+            uuid=self.uuid(gpu.uuid),
             name=_matching(_CARD, gpu.name) or (None if gpu.name is None else "GPU"),
             pci_bus_id=_matching(_BUS, gpu.pci_bus_id),
             compute_capability=_matching(_VERSION, gpu.compute_capability),
             compute_mode=_matching(_WORD, gpu.compute_mode),
             throttle_reasons=_words(gpu.throttle_reasons),
             mig_instances=tuple(
-                replace(m, uuid=self._uuid(m.uuid), profile=_matching(_PROFILE, m.profile))
+                replace(m, uuid=self.uuid(m.uuid), profile=_matching(_PROFILE, m.profile))
                 for m in gpu.mig_instances
             ),
             gaps=_gaps(gpu.gaps),
         )
 
-    def _uuid(self, uuid: str | None) -> str | None:
+    def uuid(self, uuid: str | None) -> str | None:
+        """A UUID of the same form, of a GPU or a MIG instance."""
         if uuid is None:
             return None
         prefix = "MIG" if uuid.startswith("MIG-") else "GPU"
-        number = int(self._stand_in("uuid", uuid).removeprefix("uuid"))
+        number = int(self.stand_in("uuid", uuid).removeprefix("uuid"))
         return f"{prefix}-00000000-0000-0000-0000-{number:012d}"
 
     def _process(self, p: Process) -> Process:
@@ -156,7 +158,7 @@ class Scrubber:
             framework=_matching(_WORD, p.framework),
             user=user,
             uid=self._uid(p.uid),
-            command=self._command(p.command),
+            command=self.command(p.command),
             name=None if p.name is None else _program(p.name),
             state=p.state if p.state and len(p.state) == 1 else None,
             stray=None if p.stray is None else _stray(p.stray),
@@ -165,16 +167,17 @@ class Scrubber:
             pod=self._named("pod", p.pod),
             conda_env="base" if p.conda_env == "base" else self._named("env", p.conda_env),
             tmux=_matching(_PANE, p.tmux) or self._named("tmux", p.tmux),
-            cwd=None if p.cwd is None else "/" + self._stand_in("dir", p.cwd),
+            cwd=None if p.cwd is None else "/" + self.stand_in("dir", p.cwd),
             gaps=_gaps(p.gaps),
         )
 
     def _uid(self, uid: int | None) -> int | None:
         if not uid:
             return uid
-        return 1000 + int(self._stand_in("uid", str(uid)).removeprefix("uid"))
+        return 1000 + int(self.stand_in("uid", str(uid)).removeprefix("uid"))
 
-    def _command(self, command: tuple[str, ...]) -> tuple[str, ...]:
+    def command(self, command: tuple[str, ...]) -> tuple[str, ...]:
+        """argv of a well-known program with its options, without their values."""
         if not command:
             return ()
         words = [_program(command[0])]

@@ -19,8 +19,9 @@ from cockpit.collect.demo_rows import Rows, ledger, loads, used_bytes
 from cockpit.collect.demo_runs import DemoRuns
 from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.demo_world import World
-from cockpit.errors import UsageError
+from cockpit.errors import RefusedError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.gpu import TopologyLink
 from cockpit.model.host import Host
 from cockpit.model.memory import (
@@ -145,6 +146,10 @@ class SimulatedMachine:
     def do_in_run(self, request: RunRequest, say: Callable[[str], None]) -> RunOutcome:
         """Plays it on the simulated run. Raises RefusedError, TargetGoneError."""
         return self._runs.do(request, say)
+
+    def checkup(self, request: CheckupRequest, say: Callable[[str], None]) -> Checkup:  # noqa: ARG002
+        """Raises RefusedError."""
+        raise RefusedError("A demo has no driver and no torch to examine: leave out --demo.")
 
     def _now_s(self) -> float:
         return self._clock() - self._zero_s

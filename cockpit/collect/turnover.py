@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cockpit import procfs
@@ -23,23 +23,31 @@ class Turnover:
     """Compares each list with the last. A process that only left the list has not ended.
 
     That happens to all processes of a GPU that is lost or whose driver restarts: they are kept
-    aside, and neither end nor start again as long as they live.
+    aside, and neither end nor start again as long as they live. Nor has started what the first
+    list of a GPU names: a GPU whose first answer is late is seen after the others.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._listed: dict[int, Process] | None = None
         self._aside: dict[int, Process] = {}
+        self._heard: set[int] = set()
 
-    def compare(self, rows: Sequence[Process]) -> ProcessReading:
-        """Nothing has started or ended on the first call."""
-        before, first = self._listed or {}, self._listed is None
+    def compare(self, rows: Sequence[Process], answering: Iterable[int] = ()) -> ProcessReading:
+        """``answering``: GPUs that gave their list; those that ``rows`` name did so anyway."""
+        before, heard = self._listed or {}, set(self._heard)
+        self._heard.update(answering, (use.gpu for row in rows for use in row.devices))
         self._listed = {row.pid: self._best(row, before) for row in rows}
         ended = self._ended(before)
         known = {**before, **self._aside}
-        started = [row for row in self._listed.values() if not _is_same(row, known.get(row.pid))]
+        started = [
+            row
+            for row in self._listed.values()
+            if not _is_same(row, known.get(row.pid))
+            and any(use.gpu in heard for use in row.devices)
+        ]
         self._aside = {pid: row for pid, row in self._aside.items() if pid not in self._listed}
-        return ProcessReading(tuple(rows), () if first else tuple(started), tuple(ended))
+        return ProcessReading(tuple(rows), tuple(started), tuple(ended))
 
     @staticmethod
     def _best(row: Process, before: dict[int, Process]) -> Process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Message, Progress, Reply, Tick
@@ -70,24 +71,32 @@ def one_snapshot(settings: Settings) -> Snapshot:
         remove_log(link)
 
 
-def first_tick(link: Link) -> Snapshot:
-    """Raises LinkError when no tick comes within 3 s."""
-    end = time.monotonic() + PATIENCE_S
+def first_tick(link: Link, patience_s: float = PATIENCE_S) -> Snapshot:
+    """Raises LinkError when no tick comes in time."""
+    end = time.monotonic() + patience_s
     while (left := end - time.monotonic()) > 0:
         message = link.receive(left)
         if isinstance(message, Tick):
             return message.snapshot
-    raise LinkError("The engine gave no reading within 3 seconds: is the machine overloaded?")
+    raise LinkError(
+        f"The engine gave no reading within {patience_s:g} seconds: is the machine overloaded?"
+    )
 
 
-def answer(link: Link, question: Message, question_id: int, patience_s: float) -> Reply:
+def answer(
+    link: Link,
+    question: Message,
+    question_id: int,
+    patience_s: float,
+    on_progress: Callable[[str], None] | None = None,
+) -> Reply:
     """The reply to one request; progress goes to stderr. Raises the error that the engine names."""
     link.send(question)
     end = time.monotonic() + patience_s
     while (left := end - time.monotonic()) > 0:
         message = link.receive(left)
         if isinstance(message, Progress) and message.id == question_id:
-            tell(message.sentence)
+            (on_progress or tell)(message.sentence)
         elif isinstance(message, Reply) and message.id == question_id:
             if message.error is not None:
                 raise _error(message)

@@ -12,7 +12,8 @@ from cockpit.model.memory import AttachPlan, RunOutcome, RunRequest
 from cockpit.model.text import clean
 from cockpit.settings import Settings
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
+"""The engine gives up by itself: 10 s to get in, 5 s for the socket, 15 s for its answer."""
 
 
 def attach(settings: Settings, pid: int, *, yes: bool) -> int:

@@ -51,9 +51,9 @@ def _open(file: str | None, pid: int | None) -> BinaryIO:
 def _kept_output(pid: int) -> bytes:
     folder = state_directory(os.environ)
     if folder is not None:
-        for record in run_record.list_runs(str(folder)):
-            if pid == record.meta.pid or any(pid == one.pid for one in record.processes()):
-                return "\n".join(record.output()).encode()
+        record = run_record.record_of(str(folder), pid)
+        if record is not None:
+            return "\n".join(record.output()).encode()
     raise TargetGoneError(
         f"No output of process {pid} is kept: only that of runs started with `cockpit run` is. "
         "Give the file that it wrote: cockpit diagnose FILE."

@@ -127,21 +127,23 @@ def _clean(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(log: Log, index: int) -> dict[str, Any]:
-    """The user's own frame of the traceback above a line, and the command that was typed."""
+    """The user's own frames of the traceback above a line, and the command that was typed.
+
+    ``frames`` in the order of the traceback; ``place`` is the last, innermost one.
+    """
     facts: dict[str, Any] = {}
     origin = log.lines[index]
-    own = None
+    own: list[str] = []
     for line in reversed(log.lines[max(0, index - 120) : index]):
         if line.rank != origin.rank:
             continue
         frame = _FRAME.search(line.text)
         if frame and not _BOILER.search(frame["file"]):
-            own = frame
-            break
+            own.append(f"{frame['file']}:{frame['line']}")
         if "Traceback (most recent" in line.text:
             break
-    if own is not None:
-        facts["place"] = f"{own['file']}:{own['line']}"
+    if own:
+        facts["place"], facts["frames"] = own[0], own[::-1]
     command = _COMMAND.search(log.text)
     facts["command"] = command[1].strip() if command else "python <script>"
     return facts

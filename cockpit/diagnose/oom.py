@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -21,24 +20,16 @@ from cockpit.diagnose.candidate import (
     search,
 )
 from cockpit.diagnose.log_reader import Log
-from cockpit.diagnose.oom_message import MIB, OomMessage
+from cockpit.diagnose.oom_cause import cause_of
+from cockpit.diagnose.oom_message import OomMessage
 from cockpit.diagnose.sizes import SIZE, parse
 from cockpit.model.text import size as size_text
 
-ABSURD_BYTES = 100 << 40
-"""More than any GPU has: the number is corrupt (rules: 100 TiB)."""
-CONTEXT_BYTES = 900 * MIB
-"""A CUDA context and libraries, where the message does not say what the process has in all."""
 COLLECTIVE_ECHO = (
     r"Watchdog caught collective|DistBackendError|ncclRemoteError|Connection closed by (?:remote )?"
     r"peer|Connection reset by peer|ncclInternalError|Some NCCL operations have failed"
 )
 _DTYPES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int32": 4, "int64": 8, "uint8": 1}
-_MEMORY_COLUMN = re.compile(
-    r"\b(?:gpu[_ ]?mem\w*|mem(?:ory)?(?:_\w+)?|vram|alloc\w*|reserved)\b\W{0,4}"
-    r"(\d{1,6}(?:\.\d{1,4})?)\s*(GiB|GB|G|MiB|MB|M)\b",
-    re.IGNORECASE,
-)
 _DMESG_KILL = r"Killed process (?P<pid>\d{1,9}) \((?P<victim>[^)\n]{1,60})\)"
 
 
@@ -206,7 +197,7 @@ def _judge(log: Log, messages: list[OomMessage]) -> Candidate:
         return _recovered(log, messages)
     first = fatal[0]
     ranks = sorted({one.rank for one in fatal if one.rank is not None})
-    cause, confidence, why, also = _cause(log, first, fatal)
+    cause, confidence, why, also = cause_of(log, first, fatal)
     facts = _facts(log, first, cause)
     if ranks:
         facts["ranks"] = ranks
@@ -253,132 +244,6 @@ def _last_exception(log: Log, after: int) -> int | None:
         if re.match(r"\s*(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Interrupt)\b", text):
             return index
     return None
-
-
-def _cause(
-    log: Log, message: OomMessage, fatal: list[OomMessage]
-) -> tuple[str, float, str, tuple[tuple[str, str], ...]]:
-    tried, total, free = message.tried, message.get("total"), message.get("free")
-    stranded, allocated = message.reserved_unalloc, message.get("allocated")
-    if tried is None or tried > ABSURD_BYTES:
-        return "not_oom_corrupt_size", 0.95, "The size asked for is more than any GPU has.", ()
-    if "allowed" in message.sizes:
-        return (
-            "oom_fraction_cap",
-            0.95,
-            f"The message says {size_text(message.get('allowed'))} allowed, with "
-            f"{size_text(free)} free on the card.",
-            (),
-        )
-    if total and allocated > total * 1.02:
-        return (
-            "oom_host_paging",
-            0.85,
-            f"{size_text(allocated)} are allocated on a card of {size_text(total)}.",
-            (),
-        )
-    foreign = _foreign(message)
-    if (
-        foreign
-        and tried <= free + foreign
-        and not (stranded + free >= tried and foreign < stranded)
-    ):
-        if _ranks_share(log, message, fatal):
-            return (
-                "oom_ranks_on_one_gpu",
-                0.8,
-                f"{len(message.others)} more processes of about equal size are on this GPU.",
-                (("oom_other_process", "they may belong to another job"),),
-            )
-        return (
-            "oom_other_process",
-            0.9 if foreign > total / 4 else 0.65,
-            f"{size_text(foreign)} of {size_text(total)} belong to other processes; this one has "
-            f"{size_text(message.own)}.",
-            (("oom_peak", "this process has much itself"),) if message.own > total / 2 else (),
-        )
-    pools = message.get("private_pools")
-    if pools and (pools >= tried or pools > total / 10):
-        return "oom_graph_pools", 0.85, f"{size_text(pools)} lie in private pools of graphs.", ()
-    if total and free > tried * 1.5 + 256 * MIB:
-        return (
-            "oom_fraction_cap",
-            0.65,
-            f"{size_text(free)} are free and only {size_text(tried)} were asked for.",
-            (("oom_fragmentation", "a single large block may be missing"),),
-        )
-    reserved = allocated + stranded
-    if stranded + free >= tried and stranded > reserved / 10:
-        return (
-            "oom_fragmentation",
-            0.9,
-            f"{size_text(stranded)} are reserved and unused; with {size_text(free)} free that is "
-            f"more "
-            f"than the {size_text(tried)} asked for.",
-            (),
-        )
-    if _grows(log) or (tried <= 2 * MIB and allocated > total * 0.9):
-        return (
-            "oom_growth",
-            0.75,
-            f"{size_text(allocated)} of {size_text(total)} were allocated when "
-            f"{size_text(tried)} were asked for.",
-            (("oom_peak", "memory may be flat and the card only too small"),),
-        )
-    border = stranded + free >= tried and bool(stranded)
-    why = f"{size_text(allocated)} of {size_text(total)} are live tensors of this process"
-    also = (
-        (("oom_fragmentation", f"{size_text(stranded)} are stranded: borderline"),)
-        if border
-        else ()
-    )
-    return "oom_peak", 0.8, why + f"; {size_text(tried)} more did not fit.", also
-
-
-def _foreign(message: OomMessage) -> int:
-    """Bytes of other processes; 0 where they are within what is normal."""
-    total = message.get("total")
-    if not total or "free" not in message.sizes:
-        return 0
-    others = dict(message.others)
-    own = message.sizes.get("self")
-    if own is None:
-        pytorch = message.own
-        for pid, size in sorted(others.items(), key=lambda one: -one[1]):
-            if pytorch > 512 * MIB and 0 <= size - pytorch < 2048 * MIB:
-                del others[pid]  # this process itself, under its pid of another namespace
-                own = size
-                break
-    if message.others:
-        foreign = sum(others.values())
-        limit = max(512 * MIB, total // 20)
-    else:
-        known = own if own is not None else message.own + CONTEXT_BYTES
-        foreign = total - message.get("free") - known
-        limit = max(512 * MIB, total // 20)
-    return foreign if foreign > limit else 0
-
-
-def _ranks_share(log: Log, message: OomMessage, fatal: list[OomMessage]) -> bool:
-    same = [one for one in fatal if one.gpu == message.gpu and one.rank is not None]
-    if len({one.rank for one in same}) >= 2:
-        return True
-    ranked = any(line.rank is not None for line in log.lines) or search(
-        log, r"torchrun|torch/distributed|LOCAL_RANK|world[_ ]size|nproc_per_node|map_location"
-    )
-    small = [size for size in message.others.values() if 200 * MIB <= size <= 800 * MIB]
-    sizes = sorted(message.others.values())
-    alike = len(sizes) >= 2 and sizes[-1] <= 1.3 * sizes[0]
-    return bool(ranked) and (len(small) >= 2 or alike)
-
-
-def _grows(log: Log) -> bool:
-    values: list[float] = []
-    for line in log.lines:
-        if line.is_progress and (found := _MEMORY_COLUMN.search(line.text)):
-            values.append(float(found[1]) * (1024 if found[2][0] in "gG" else 1))
-    rising = sum(1 for a, b in itertools.pairwise(values) if b > a)
-    return len(values) >= 4 and rising >= 0.9 * (len(values) - 1) and values[-1] > 1.15 * values[0]
 
 
 def _facts(log: Log, message: OomMessage, cause: str) -> dict[str, Any]:

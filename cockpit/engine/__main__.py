@@ -9,15 +9,21 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from cockpit import __version__
+from cockpit.engine.findings import Findings
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import EngineOptions
 from cockpit.engine.server import Recorder, Server
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError
+
+if TYPE_CHECKING:
+    from cockpit.diagnose.live.look import Looks
 
 AUTO = "auto"
 """As demo scenario: this machine where it has an NVIDIA library, the demo elsewhere."""
@@ -36,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
         return getattr(error, "exit_code", 2)
     # A key typed in the user's terminal is for the face; the engine ends at end-of-file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Server(machine, options, LineReader(0), claim_stdout(), recorder).run()
+    findings = Findings(looks_of(machine), at_once=options.complete)
+    Server(machine, options, LineReader(0), claim_stdout(), recorder, findings).run()
     return 0
 
 
@@ -54,6 +61,17 @@ def choose_machine(options: EngineOptions) -> Machine:
     from cockpit.engine.live import LiveMachine
 
     return LiveMachine(options)
+
+
+def looks_of(machine: Machine) -> Callable[[], Looks] | None:
+    """Only at a live machine can anybody look closer; others are judged by their snapshots."""
+    if machine.source != "live":
+        return None
+    from cockpit.engine.live import LiveMachine
+
+    assert isinstance(machine, LiveMachine)
+    live = machine
+    return lambda: live.looks  # late: it loads the rules
 
 
 def has_nvidia_library() -> bool:

@@ -15,9 +15,10 @@ from msgspec.structs import replace as replace_struct
 from cockpit.act.action import Action, Console
 from cockpit.engine import flow_store, remedies
 from cockpit.engine.flow_facts import Facts
+from cockpit.engine.flow_report import markdown
 from cockpit.engine.machine import Machine, Say
 from cockpit.errors import CockpitError, RefusedError, UsageError
-from cockpit.flows import FLOWS, machine, report
+from cockpit.flows import FLOWS, machine
 from cockpit.flows.flow import Flow, Known
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
@@ -37,10 +38,6 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
 WHAT_IS_WRONG = "What is wrong?"
-TAKE_UP = (
-    ("go_on", "go on where it was left"),
-    ("anew", "start anew; what was done stays"),
-)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class FlowSession:
                 )
                 return self._shown()
             self._enter(flow)
-            return self._looked(known, say)
+            return self._looked(known)
 
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
         """Move on. Raises UsageError for an answer to another question."""
@@ -138,25 +135,27 @@ class FlowSession:
             self.request = self.tools.facts.of_run(self.request, value)
         elif key == "take_up":
             self._take_up(value)
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     def _chosen(self, answer: FlowAnswer) -> FlowState:
         option = answer.option
         assert option is not None
         state = machine.chosen(self._state, option)
-        if answer.command:
-            self._edit(option, answer.command)
+        if answer.command or answer.where is not None:
+            self._edit(option, answer)
         ready = self._ready[option]
         if ready.preview.refusal is not None:
             raise RefusedError(ready.preview.refusal)
         self._state = state
         return self._shown()
 
-    def _edit(self, option: int, command: tuple[str, ...]) -> None:
-        action = remedies.edited(self._ready[option].action, command)
+    def _edit(self, option: int, answer: FlowAnswer) -> None:
+        ready = self._ready[option]
+        action = remedies.edited(ready.action, answer.command, answer.where)
         if action is None:
-            raise UsageError("The command line of this fix cannot be edited.")
-        self._ready[option] = _Ready(action, action.preview())
+            raise UsageError("This fix has no command line that could be changed.")
+        preview = replace_struct(action.preview(), because=ready.preview.because)
+        self._ready[option] = _Ready(action, preview)
 
     def _confirm(self, answer: FlowAnswer, say: Say) -> FlowState:
         preview = self._preview()
@@ -190,7 +189,7 @@ class FlowSession:
         if self._state.phase == "ended":
             return self._end()
         self.request = self.tools.facts.after(self.request, outcome)
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     def _undo(self, number: int, say: Say) -> FlowState:
         index = machine.undoable(self._state)[number]
@@ -214,7 +213,7 @@ class FlowSession:
         )
         self._state = machine.undone(self._state, index, outcome)
         self._save()
-        return self._looked(self._look(say), say)
+        return self._looked(self._look(say))
 
     # -- looking
 
@@ -241,7 +240,7 @@ class FlowSession:
             say=say,
         )
 
-    def _looked(self, known: Known, say: Say) -> FlowState:
+    def _looked(self, known: Known) -> FlowState:
         assert self._flow is not None
         question = self.tools.facts.question(self._flow.id, self.request, self.id, self._state)
         if question is not None:
@@ -262,7 +261,11 @@ class FlowSession:
             action = remedies.build(remedy, known, self.tools.machine)
             if action is None:
                 continue
-            preview = replace_struct(action.preview(), because=remedy.because)
+            preview = action.preview()
+            if preview.refusal is not None and remedy.kind == "kill":
+                continue  # the policy forbids it: the checks say whose it is
+            title = str(remedy.values.get("title") or preview.title)
+            preview = replace_struct(preview, title=title, because=remedy.because)
             if self.tools.readonly:
                 preview = replace_struct(preview, refusal="Read-only: nothing is run.")
             ready.append(_Ready(action, preview))
@@ -311,7 +314,7 @@ class FlowSession:
         shown = self._shown()
         assert isinstance(shown.prompt, Ended)
         snapshot = self._known.snapshot if self._known is not None else None
-        text = report.markdown(shown, snapshot)
+        text = markdown(shown, snapshot)
         return replace_struct(shown, prompt=replace_struct(shown.prompt, report=text))
 
     def _flow_id(self) -> FlowId:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from cockpit import procfs
 from cockpit.attach import attach as attaching
 from cockpit.attach import run_oom, stacks
 from cockpit.attach.client import AgentError, Client
@@ -40,11 +41,15 @@ STEP_LIMIT_S = 15.0
 """The agent itself gives up after 10 s without a step."""
 SITES_PATIENCE_S = 3.0
 """For a step, after which the segment map is shown without allocations by stack."""
-PROFILE_LIMIT_S = 120.0
+PROFILE_STEPS_S = 60.0
+"""For a first step, and once more for all that are recorded."""
+PROFILE_LIMIT_S = 140.0
 GONE = ("gone", "replaced", "ended")
 """Codes of a preflight that says: not that process, or not any more."""
 STATES = {"a": "active", "i": "inactive", "p": "pending"}
 """The agent's short names of block states."""
+NUMBERS = ("garbage_collection_threshold", "max_split_size_mb")
+"""Settings that the agent takes as numbers."""
 SNAPSHOT_FILE = re.compile(r"snapshot-\d+-\d+-\d+\.pickle")
 GpuByIndex = Mapping[int, int]
 """torch's index of a device → NVML's; one that is missing is the same."""
@@ -60,29 +65,36 @@ def plan(pid: int, start_ticks: int | None) -> AttachPlan:
             way="agent",
             sentence=f"pid {pid} has an agent already.",
         )
+    _raise_if_gone(planned)
     verdict = planned.verdict
     refusal = planned.refusal
-    if verdict is not None and verdict.refusal is not None and verdict.refusal.code in GONE:
-        raise TargetGoneError(verdict.refusal.sentence)
     ticks = verdict.start_ticks if verdict is not None else start_ticks
     if refusal is not None or verdict is None or verdict.way is None:
         sentence = refusal or f"There is no way into pid {pid}."
-        return AttachPlan(pid=pid, start_ticks=ticks, way=None, sentence=sentence)
+        code = verdict.refusal.code if verdict is not None and verdict.refusal else None
+        return AttachPlan(pid=pid, start_ticks=ticks, way=None, sentence=sentence, code=code)
     return AttachPlan(pid=pid, start_ticks=ticks, way=verdict.way, sentence=planned.confirm)
 
 
 def attach(pid: int, start_ticks: int | None, say: Say) -> tuple[RunOutcome, AgentSocket | None]:
     """After the confirmation: in, and the first answer. Raises RefusedError, TargetGoneError."""
     planned = attaching.plan(pid, start_ticks)
+    _raise_if_gone(planned)
     if planned.refusal is not None:
         raise RefusedError(planned.refusal)
     say(f"attaching to pid {pid}")
-    outcome = attaching.run(planned)
+    outcome = attaching.run(planned, say=say)
     if outcome.state == "gone":
         raise TargetGoneError(outcome.sentence)
     if outcome.state == "refused":
         raise RefusedError(outcome.sentence)
     return RunOutcome(ok=outcome.state == "attached", sentence=outcome.sentence), outcome.agent
+
+
+def _raise_if_gone(planned: attaching.Plan) -> None:
+    refusal = planned.verdict.refusal if planned.verdict is not None else None
+    if refusal is not None and refusal.code in GONE:
+        raise TargetGoneError(refusal.sentence)
 
 
 def ask(
@@ -92,7 +104,7 @@ def ask(
     if question == "stacks":
         return _stacks(socket, pid)
     if socket is None:
-        raise RefusedError(f"pid {pid} has no agent: press a to attach.")
+        raise _no_agent(pid)
     with Client.connect(pid, socket.path) as client:
         if question == "census":
             return _census(client.call("census", QUESTION_LIMIT_S, deep=deep), deep)
@@ -107,14 +119,14 @@ def ask(
 
 def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByIndex) -> RunOutcome:
     """One operation at the next step of the run. Raises CockpitError with a sentence."""
-    if socket is not None:
-        check_identity(socket, request.start_ticks)
+    check_identity(socket, request.pid, request.start_ticks)
     if request.op == "detach":
         outcome = attaching.detach(request.pid)
         return RunOutcome(ok=outcome.state == "detached", sentence=outcome.sentence)
     if socket is None:
-        raise RefusedError(f"pid {request.pid} has no agent: press a to attach.")
-    say("waiting for the next optimizer step")
+        raise _no_agent(request.pid)
+    idle = request.op == "free_frames"
+    say(f"waiting for {'the running cell to end' if idle else 'the next optimizer step'}")
     limit = PROFILE_LIMIT_S if request.op == "profile" else STEP_LIMIT_S
     with Client.connect(request.pid, socket.path) as client:
         data = client.call(*_call(request), limit_s=limit, **_arguments(request))
@@ -124,14 +136,29 @@ def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByInd
         raise AgentError(f"pid {request.pid} answered what cannot be read: {error}") from error
 
 
-def check_identity(socket: AgentSocket, start_ticks: int | None) -> None:
-    """The process that answers is the one that was meant. Raises TargetGoneError."""
+def check_identity(socket: AgentSocket | None, pid: int, start_ticks: int | None) -> None:
+    """The process, and the one that answers, is the one that was meant. Raises TargetGoneError."""
     if start_ticks is None:
         return
+    stat = procfs.stat("/proc", pid)
+    if isinstance(stat, procfs.Stat) and stat.start_ticks != start_ticks:
+        raise _replaced(pid)
+    if socket is None:
+        return
     with Client.connect(socket.pid, socket.path) as client:
-        found = client.call("hello").get("start_ticks")
-    if found != start_ticks:
-        raise TargetGoneError(f"pid {socket.pid} is another process now: nothing was done.")
+        if client.call("hello").get("start_ticks") != start_ticks:
+            raise _replaced(pid)
+
+
+def _replaced(pid: int) -> TargetGoneError:
+    return TargetGoneError(f"pid {pid} is another process now: nothing was done.")
+
+
+def _no_agent(pid: int) -> CockpitError:
+    stat = procfs.stat("/proc", pid)
+    if stat.reason == "gone" if isinstance(stat, procfs.Gap) else stat.dead:
+        return TargetGoneError(f"pid {pid} has ended.")
+    return RefusedError(f"pid {pid} has no agent: press a to attach.")
 
 
 def _call(request: RunRequest) -> tuple[str]:
@@ -146,7 +173,9 @@ def _arguments(request: RunRequest) -> dict[str, Any]:
     if request.op == "snapshot":
         return {"traces": True}
     if request.op == "profile":
-        return {"steps": request.steps or 3}
+        return {"steps": request.steps or 3, "timeout_s": PROFILE_STEPS_S}
+    if request.op == "free_frames":
+        return {"out": request.name == "out"}
     return {}
 
 
@@ -187,6 +216,8 @@ def _sentence(
         return f"{at}: reserved {gib(was)} → {gib(now)} GiB ({gib(was - now)} GiB returned), {took}"
     if request.op == "gc":
         return f"{at}: {int(data.get('collected') or 0)} objects collected, {took}"
+    if request.op == "free_frames":
+        return _freed(data, _reserved(before) - _reserved(after))
     if request.op == "set":
         return f"{request.name} is now {data.get('value', request.value)} (was {data.get('old')})."
     if request.op == "history":
@@ -199,13 +230,24 @@ def _sentence(
     return f"Profile of {request.steps or 3} steps taken."
 
 
+def _freed(data: Mapping[str, Any], returned_bytes: int) -> str:
+    what = ["the last exception"] if data.get("exception") else []
+    if data.get("results"):
+        what.append(f"{int(data['results'])} kept results")
+    told = f"Let go of {' and '.join(what)}" if what else "The kernel keeps no exception"
+    return f"{told}: {gib(returned_bytes)} GiB returned."
+
+
 def _reserved(rows: tuple[RunDevice, ...]) -> int:
     return sum(row.reserved_bytes or 0 for row in rows)
 
 
 def _undo(request: RunRequest, data: Mapping[str, Any]) -> RunRequest | None:
     if request.op == "set" and data.get("old") is not None:
-        return msgspec.structs.replace(request, value=data["old"])
+        old = data["old"]
+        if request.name in NUMBERS and old != "default":  # the allocator tells all as text
+            old = float(old)
+        return msgspec.structs.replace(request, value=old)
     if request.op == "history" and data.get("recording"):
         return msgspec.structs.replace(request, name="stop")
     return None

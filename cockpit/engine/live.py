@@ -17,6 +17,7 @@ from cockpit.engine.protocol import EngineOptions
 from cockpit.engine.runs import Runs
 from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.event import Event
 from cockpit.model.memory import (
     AttachPlan,
@@ -37,6 +38,7 @@ from cockpit.procfs import account_name
 if TYPE_CHECKING:
     from cockpit.act.journal import Journal
     from cockpit.act.signal import Kills
+    from cockpit.engine.looks import Looker
 
 VRAM_DEADLINE_S = 0.5
 """A proof of freed memory waits this long for one answer of NVML."""
@@ -51,8 +53,9 @@ class LiveMachine:
     def __init__(self, options: EngineOptions) -> None:
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
+        self._latest: Snapshot | None = None
         self._readonly = options.readonly
-        self._runs = Runs(self._sampler.note)
+        self._runs = Runs(self._sampler.note, tidies=not options.readonly)
 
     @cached_property
     def _kills(self) -> Kills:
@@ -69,6 +72,14 @@ class LiveMachine:
 
         return Journal()
 
+    @cached_property
+    def looks(self) -> Looker:
+        """Who looks closer at a process when a rule wishes for it."""
+        # Late: nothing is suspected in the first frame.
+        from cockpit.engine.looks import Looker
+
+        return Looker(self._runs.socket)
+
     def _rows(self) -> Sequence[Process]:
         return self._processes
 
@@ -82,7 +93,8 @@ class LiveMachine:
         snapshot = self._sampler.sample(interval_s, self._runs.pids())
         self._processes = snapshot.processes
         runs = self._runs.read(snapshot.processes, snapshot.gpus)
-        return replace(snapshot, runs=runs) if runs else snapshot
+        self._latest = replace(snapshot, runs=runs) if runs else snapshot
+        return self._latest
 
     def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
         """Ancestors without VRAM of the snapshot's processes."""
@@ -157,6 +169,12 @@ class LiveMachine:
 
         what = " ".join(str(part) for part in (request.op, request.name, request.value) if part)
         return self._journalled(what, request.pid, request.start_ticks, act)
+
+    def checkup(self, request: CheckupRequest, say: Say) -> Checkup:
+        """Changes nothing. Raises UsageError, RefusedError, TargetGoneError."""
+        from cockpit.engine.checkup import checkup
+
+        return checkup(request, lambda: self._latest, say)
 
     def _journalled(
         self, operation: str, pid: int, start_ticks: int | None, act: Callable[[], RunOutcome]

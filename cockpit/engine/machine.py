@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.memory import (
     AttachPlan,
     Census,
@@ -67,3 +68,6 @@ class Machine(Protocol):
 
     def do_in_run(self, request: RunRequest, say: Say) -> RunOutcome:
         """After the confirmation. Raises CockpitError with a sentence."""
+
+    def checkup(self, request: CheckupRequest, say: Say) -> Checkup:
+        """Runs on a thread of its own; changes nothing. Raises CockpitError with a sentence."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.model.action import KillPlan, KillRequest, KillResult
+from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
     AttachPlan,
@@ -94,6 +95,7 @@ class Reply(Message, frozen=True, kw_only=True, tag="reply"):
     stacks: Stacks | None = None
     outcome: RunOutcome | None = None
     flow: FlowState | None = None
+    checkup: Checkup | None = None
 
 
 # -- face → engine
@@ -182,6 +184,13 @@ class CancelFlow(Message, frozen=True, kw_only=True, tag="cancel_flow"):
     flow: str
 
 
+class AskCheckup(Message, frozen=True, kw_only=True, tag="ask_checkup"):
+    """Examine the machine with a job's Python; takes seconds, changes nothing."""
+
+    id: int
+    request: CheckupRequest
+
+
 class Play(Message, frozen=True, kw_only=True, tag="play"):
     """Steer a replay; other sources ignore it."""
 
@@ -203,6 +212,7 @@ ToEngine = (
     | StartFlow
     | AnswerFlow
     | CancelFlow
+    | AskCheckup
     | Play
 )
 

@@ -16,9 +16,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from cockpit import procfs
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
 from cockpit.attach.run_record import start_ticks
+from cockpit.attach.sweep import unlink_stale
 from cockpit.engine.run_files import RunFiles
 from cockpit.model.event import Event
 from cockpit.model.gpu import Gpu
@@ -29,6 +31,8 @@ from cockpit.model.time import iso
 
 STREAM_HZ = 1.0
 LOOK_EVERY_S = 3.0
+SWEEP_EVERY_S = 60.0
+"""What killed runs left behind is removed that often."""
 SILENT_AFTER_S = 2.5
 """Without a sample for so long a run is shown as not answering."""
 ENDED_KEPT_S = 600.0
@@ -55,10 +59,15 @@ class _Attached:
 
 
 class Runs:
-    """All attached runs of this machine. ``note`` takes events, from any thread."""
+    """All attached runs of this machine. ``note`` takes events, from any thread.
 
-    def __init__(self, note: Note = lambda _: None) -> None:
+    ``tidies``: sockets and logs of our own ended runs are removed.
+    """
+
+    def __init__(self, note: Note = lambda _: None, tidies: bool = True) -> None:
         self._note = note
+        self._tidies = tidies
+        self._swept_at = -SWEEP_EVERY_S
         self._gpus: Sequence[Gpu] = ()
         self._attached: dict[int, _Attached] = {}
         self._candidates: tuple[int, ...] = ()
@@ -119,7 +128,14 @@ class Runs:
                 self._listen_to(socket)
             self._read_exits()
             self._drop_old()
+            self._sweep()
             time.sleep(LOOK_EVERY_S)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if self._tidies and now - self._swept_at >= SWEEP_EVERY_S:
+            self._swept_at = now
+            unlink_stale()
 
     def _listen_to(self, socket: AgentSocket) -> None:
         with self._lock:
@@ -146,7 +162,7 @@ class Runs:
                         for row in _new_ooms(before, stats):
                             self._tell_oom(one, row, _oom_record(client))
             except AgentError:
-                if not os.path.exists(one.socket.path):
+                if _is_over(one):
                     one.left_at = time.monotonic()
                     self._tell_last_ooms(one)
                 time.sleep(1 / STREAM_HZ)
@@ -184,6 +200,16 @@ class Runs:
             for pid, one in list(self._attached.items()):
                 if one.left_at is not None and now - one.left_at > ENDED_KEPT_S:
                     del self._attached[pid]
+
+
+def _is_over(one: _Attached) -> bool:
+    """A killed process leaves its socket, where the next one with its pid finds it."""
+    if not os.path.exists(one.socket.path):
+        return True
+    stat = procfs.stat("/proc", one.socket.pid)
+    if isinstance(stat, procfs.Gap):
+        return stat.reason == "gone"
+    return stat.dead or one.start_ticks not in (None, stat.start_ticks)
 
 
 def _run(pid: int, one: _Attached, process: Process | None, gpus: Sequence[Gpu]) -> Run:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from cockpit import __version__
+from cockpit.engine.findings import Findings
 from cockpit.engine.machine import Machine
 from cockpit.engine.protocol import (
     AnswerFlow,
     AskAttach,
+    AskCheckup,
     AskDetails,
     AskKillPlan,
     AskRun,
@@ -83,8 +85,10 @@ class Server:
         reader: LineReader,
         writer: LineWriter,
         recorder: Recorder | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self._machine = machine
+        self._findings = findings
         self._options = options
         self._reader = reader
         self._writer = writer
@@ -131,6 +135,8 @@ class Server:
         if self._late:
             status = msgspec.structs.replace(snapshot.sampler, late_ticks=self._late)
             snapshot = msgspec.structs.replace(snapshot, sampler=status)
+        if self._findings is not None:
+            snapshot = self._findings.add(snapshot)
         if self._recorder is not None:
             self._recorder.write(snapshot)
         with self._ticked:
@@ -229,7 +235,14 @@ class Server:
     def _act(
         self,
         id_: int,
-        request: RunKill | AskAttach | RunAttach | AskRun | DoInRun | StartFlow | AnswerFlow,
+        request: RunKill
+        | AskAttach
+        | RunAttach
+        | AskRun
+        | DoInRun
+        | AskCheckup
+        | StartFlow
+        | AnswerFlow,
     ) -> Reply:
         """What a machine does, or asks of a run; on a thread of its own."""
         machine = self._machine
@@ -249,6 +262,8 @@ class Server:
             return Reply(id=id_, outcome=machine.run_attach(request.pid, request.start_ticks, say))
         if isinstance(request, DoInRun):
             return Reply(id=id_, outcome=machine.do_in_run(request.request, say))
+        if isinstance(request, AskCheckup):
+            return Reply(id=id_, checkup=machine.checkup(request.request, say))
         answer = machine.ask_run(request.pid, request.question, request.deep)
         if isinstance(answer, Census):
             return Reply(id=id_, census=answer)

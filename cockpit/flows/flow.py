@@ -16,7 +16,7 @@ from cockpit.model.flow import Done, FlowId, FlowRequest, Found
 from cockpit.model.memory import Census, Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
-from cockpit.model.run_command import RunCommand
+from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
 Need = Literal["checkup", "stacks", "census", "command"]
@@ -38,6 +38,8 @@ class Known:
     run: Run | None = None
     command: RunCommand | None = None
     """How the run is or was started."""
+    before: RunMeasure | None = None
+    """How the run went before anything was changed."""
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
     census: Census | None = None

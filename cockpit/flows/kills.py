@@ -6,32 +6,36 @@ from collections.abc import Iterator
 
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.process import Process
-from cockpit.model.text import plural, size
+from cockpit.model.text import clean_command, sentence, size
 
 
 def strays(known: Known) -> Iterator[Remedy]:
     """All strays of the user at once where there are several, then each."""
-    found = [one for one in known.holders() if one.stray is not None and known.may_end(one)]
+    asked = _asked(known)
+    found = [
+        one
+        for one in known.holders()
+        if one.stray is not None and known.may_end(one) and one.pid not in asked
+    ]
     if len(found) > 1:
         total = sum(one.vram_bytes or 0 for one in found)
         yield kill(
             found,
-            title=f"end all {plural(len(found), 'stray')}",
+            title=f"end all {len(found)} strays",
             because=f"Together they hold {size(total)}.",
         )
     for one in found:
         assert one.stray is not None
-        yield kill([one], title=f"end stray {one.pid}", because=one.stray.sentence)
+        yield kill([one], title=f"end the stray {named(one)}", because=sentence(one.stray.sentence))
 
 
 def survivors(known: Known) -> Iterator[Remedy]:
     """SIGKILL for those whose SIGTERM was sent in this flow and that are still there."""
-    asked = {pid for done in known.done if not done.verified for pid in done.pids}
     for one in known.holders():
-        if one.pid in asked and known.may_end(one):
+        if one.pid in _asked(known) and known.may_end(one):
             yield kill(
                 [one],
-                title=f"end {one.pid} by SIGKILL",
+                title=f"end {named(one)} by SIGKILL",
                 signal="KILL",
                 because="It is still there after SIGTERM; SIGKILL cannot be ignored.",
             )
@@ -43,7 +47,7 @@ def idle_holders(known: Known) -> Iterator[Remedy]:
         if one.stray is None and known.may_end(one) and is_idle(one):
             yield kill(
                 [one],
-                title=f"end {one.pid}, which holds {size(one.vram_bytes)} and computes nothing",
+                title=f"end {named(one)}, which computes nothing",
                 because="It is idle now; what it holds in memory and has not saved is lost.",
             )
 
@@ -52,7 +56,7 @@ def job(known: Known, because: str) -> Iterator[Remedy]:
     """The whole job of the process that the flow is about."""
     one = known.process
     if one is not None and known.may_end(one):
-        yield kill([one], title=f"end the whole job of {one.pid}", job=True, because=because)
+        yield kill([one], title=f"end the whole job of {named(one)}", job=True, because=because)
 
 
 def kill(
@@ -69,6 +73,17 @@ def kill(
     values = {"targets": targets, "title": title, "signal": signal, "job": job}
     pids = tuple(one.pid for one in processes)
     return Remedy("kill", values, because=because, final=final, pids=pids)
+
+
+def named(process: Process) -> str:
+    """``4711 (38.4 GiB, python train.py)``."""
+    words = clean_command(process.command, process.name)[:40]
+    return f"{process.pid} ({size(process.vram_bytes)}, {words})"
+
+
+def _asked(known: Known) -> frozenset[int]:
+    """Pids that were signalled in this flow, in vain."""
+    return frozenset(pid for done in known.done if not done.verified for pid in done.pids)
 
 
 def is_idle(process: Process) -> bool:

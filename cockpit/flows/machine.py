@@ -80,6 +80,8 @@ def _without_offers(flow: Flow, state: State) -> str:
 
 def answered(state: State, option: int) -> State:
     """A question was answered. Raises IndexError for a number that it does not have."""
+    if not 0 <= option < len(state.asked):
+        raise IndexError(option)
     value = state.asked[option][0]
     answers = (*state.answers, (state.key, value))
     return replace(state, phase="looking", answers=answers, asked=(), question="", key="")
@@ -109,6 +111,7 @@ def finished(state: State, preview: Preview, outcome: Outcome) -> State:
     done = Done(
         title=preview.title,
         lines=preview.lines,
+        loses=preview.loses,
         ok=outcome.ok,
         verified=outcome.verified,
         sentence=outcome.sentence,

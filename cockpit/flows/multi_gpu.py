@@ -118,7 +118,7 @@ def _again(known: Known) -> Iterator[Remedy]:
             known,
             title="start it again without peer-to-peer",
             because="PCIe peer traffic does not arrive; without it NCCL goes through host memory.",
-            setting="nccl_p2p_disable",
+            setting="nccl_p2p_off",
         )
 
 

@@ -145,7 +145,7 @@ def _patches(known: Known) -> Iterator[Remedy]:
         yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
         yield from reruns.patch(known, "autocast_bf16", because)
         because = "Most activations are computed again instead of kept: about 30 % more time."
-        yield from reruns.change(known, "checkpointing", "true", "recompute activations", because)
+        yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
         yield from reruns.patch(known, "gradient_checkpointing", because)
 
 

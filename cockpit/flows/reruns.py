@@ -28,6 +28,7 @@ def rerun(
         return
     values: dict[str, Any] = {
         "title": title,
+        "of": known.command.argv,  # half of 16 is another fix than half of 32
         "setting": setting,
         "environment": tuple(sorted((environment or {}).items())),
         "unset": unset,
@@ -41,7 +42,7 @@ def change(known: Known, meaning: str, value: str, title: str, because: str) -> 
     """With one argument of its own command line changed (its meaning, as act/command_table has
     it); the engine drops the offer where the command has no such argument."""
     if known.command is not None:
-        values = {"title": title, "change": (meaning, value)}
+        values = {"title": title, "of": known.command.argv, "change": (meaning, value)}
         yield Remedy("relaunch", values, because=because, final=True)
 
 

@@ -1,4 +1,4 @@
-"""Slower than expected: the data first, then the CPU, the clocks, the neighbours, the arithmetic."""
+"""Slower than expected: data first, then the CPU, clocks, neighbours, and the arithmetic."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _cores(known: Known) -> Iterator[Remedy]:
             known, "workers", str(max(1, workers_for(known) // 2)), "fewer workers", because
         )
         yield from reruns.rerun(
-            known, title="one thread a process", because=because, setting="omp_num_threads"
+            known, title="one thread a process", because=because, setting="one_thread"
         )
 
 

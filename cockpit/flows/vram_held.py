@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows import kills
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
-from cockpit.model.text import clean, clean_command, plural, size
+from cockpit.model.text import clean, clean_command, plural, sentence, size
 
 _BASELINE_BYTES = 512 << 20
 """What a driver holds without any client is below this (rules of the family, section 6.1)."""
@@ -32,7 +32,7 @@ def _strays(known: Known) -> Judged:
     first = found[0].stray
     assert first is not None
     total = size(sum(one.vram_bytes or 0 for one in found))
-    return "bad", f"{plural(len(found), 'stray')} with {total}. {clean(first.sentence)}"
+    return "bad", f"{plural(len(found), 'stray')} with {total}. {clean(sentence(first.sentence))}"
 
 
 def _idle(known: Known) -> Judged:
@@ -61,7 +61,7 @@ def _unaccounted(known: Known) -> Judged:
         return "ok", "All used memory has a process's name on it."
     one = over[0]
     why = one.explanations[0].sentence if one.explanations else "Nothing explains it."
-    return "bad", f"GPU {one.gpu}: {size(one.unaccounted_bytes)} have none. {clean(why)}"
+    return "bad", f"GPU {one.gpu}: {size(one.unaccounted_bytes)} have none. {clean(sentence(why))}"
 
 
 def _diagnosed(known: Known) -> Judged:
@@ -87,14 +87,16 @@ def _caches(known: Known) -> Iterator[Remedy]:
 
 def _frames(known: Known) -> Iterator[Remedy]:
     """A notebook's traceback holds the tensors of the frames that failed."""
+    attached = {one.pid for one in known.snapshot.runs if one.state == "running"}
     for one in known.holders():
-        words = clean_command(one.command, one.name)
-        if "ipykernel" in words and known.may_end(one):
-            yield Remedy(
-                "free_frames",
-                {"pid": one.pid, "start_ticks": one.start_ticks},
-                because="A notebook keeps the tensors of its last exception and of its outputs.",
-            )
+        if not known.may_end(one) or "ipykernel" not in clean_command(one.command, one.name):
+            continue
+        identity = {"pid": one.pid, "start_ticks": one.start_ticks}
+        because = "A notebook keeps the tensors of its last exception and of its outputs."
+        if one.pid in attached:
+            yield Remedy("operation", identity | {"op": "free_frames"}, because=because)
+        else:
+            yield Remedy("attach", identity, because=f"{because} To free them, look inside first.")
 
 
 FLOW = Flow(

@@ -35,8 +35,6 @@ class FlowRequest(Struct, frozen=True, kw_only=True):
     """The run's command line, where the user gave it."""
     cwd: str | None = None
     """Where that command line was given."""
-    environment: dict[str, str] = {}
-    """Of the face's own process: what a relaunched command would have had in that shell."""
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -55,6 +53,7 @@ class Done(Struct, frozen=True, kw_only=True):
     title: str
     lines: tuple[str, ...]
     """What exactly ran."""
+    loses: str = ""
     ok: bool
     verified: bool | None
     sentence: str
@@ -140,3 +139,5 @@ class FlowAnswer(Struct, frozen=True, kw_only=True):
     leave: bool = False
     command: tuple[str, ...] = ()
     """To ``choose``, with ``option``: the command line as the user has edited it."""
+    where: Literal["background", "tmux", "terminal"] | None = None
+    """To ``choose``, with ``option``: where the command is to run."""

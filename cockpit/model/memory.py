@@ -11,8 +11,10 @@ from cockpit.model.run import RunDevice
 Question = Literal["census", "segments", "stacks"]
 """What can be asked of a run without changing anything in it."""
 
-Operation = Literal["gc", "empty_cache", "history", "set", "snapshot", "profile", "detach"]
-"""What can be done in a run; each needs one confirmation."""
+Operation = Literal[
+    "gc", "empty_cache", "history", "set", "snapshot", "profile", "detach", "free_frames"
+]
+"""What can be done in a run; each needs one confirmation. ``free_frames``: only in a notebook."""
 
 
 class TensorGroup(Struct, frozen=True, kw_only=True):
@@ -114,7 +116,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     start_ticks: int | None = None
     """With the pid the identity; None: whoever has the pid (a shell command names it)."""
     name: str | None = None
-    """Of the setting, for ``set``; ``start`` or ``stop``, for ``history``."""
+    """Of the setting, for ``set``; ``start`` or ``stop``, for ``history``; ``out``, for
+    ``free_frames``: the kept results of cells (Out) go as well."""
     value: str | float | bool | None = None
     steps: int | None = None
     """For ``profile``."""
@@ -143,3 +146,5 @@ class AttachPlan(Struct, frozen=True, kw_only=True):
     """``agent``: one is there already. None: it cannot be done."""
     sentence: str
     """The question to confirm, or why it cannot be done."""
+    code: str | None = None
+    """Of a refusal: not_permitted, stopped, busy, traced, not_python, unsupported."""

@@ -36,7 +36,7 @@ class Run(Struct, frozen=True, kw_only=True):
     state: Literal["running", "no_answer", "stopped", "ended"] = "running"
     exit_status: int | None = None
     """Of the command that ``cockpit run`` started, when that has ended; 128 + n for a signal."""
-    attached_by: Literal["launch", "import", "ptrace", "remote_exec"] | None = None
+    attached_by: Literal["launch", "import", "ptrace", "remote_exec", "gdb"] | None = None
     torch_version: str | None = None
     python_version: str | None = None
     step: int | None = None

@@ -36,6 +36,12 @@ def clean_command(command: tuple[str, ...], name: str | None = None) -> str:
     return clean(joined if joined else f"[{name}]" if name else "?")
 
 
+def sentence(text: str) -> str:
+    """With a capital at its beginning and a full stop at its end."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
+
+
 def gib(size_bytes: float | None, digits: int = 1) -> str:
     """``14.2``: bytes in GiB, without the unit; ``–`` when not known."""
     return "–" if size_bytes is None else f"{size_bytes / GIB:.{digits}f}"

@@ -20,6 +20,7 @@ from cockpit.commands.ask import remove_log
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import Hello, Tick
 from cockpit.errors import CockpitError, UsageError
+from cockpit.model.finding_history import FindingHistory
 from cockpit.model.flow import FlowRequest
 from cockpit.model.history import History
 from cockpit.model.run_history import RunHistory
@@ -78,6 +79,13 @@ class CockpitApp(FlowApp):
             show=False,
             tooltip="Shorter interval; in a replay: slower",
         ),
+        Binding(
+            "i",
+            "findings",
+            "findings",
+            id="app.findings",
+            tooltip="What is wrong, the evidence, what to do",
+        ),
         Binding("l", "events", "events", id="app.events", tooltip="Everything that happened"),
         Binding("n", "topology", "links", id="app.topology", tooltip="NVLink, PCIe and P2P"),
         Binding(
@@ -104,6 +112,7 @@ class CockpitApp(FlowApp):
             link, Listener(self._on_hello, self._on_tick, self._on_trouble, self._on_refused)
         )
         self._history = History()
+        self._findings = FindingHistory()
         self.run_history = RunHistory()
         """For the memory page: it grows while other pages are in front."""
         self._newest: Tick | None = None
@@ -171,6 +180,7 @@ class CockpitApp(FlowApp):
         self._heard_at = monotonic()
         self._newest = tick
         self._history.append(tick.snapshot)
+        self._findings.append(tick.snapshot)
         self.run_history.append(tick.snapshot)
         self.post_message(TickArrived())
 
@@ -208,6 +218,7 @@ class CockpitApp(FlowApp):
             readonly=hello.readonly,
             recording=self.settings.record is not None,
             trouble=self._trouble or self._silent,
+            findings=self._findings.known(),
         )
         self.show_view()
 
@@ -271,6 +282,15 @@ class CockpitApp(FlowApp):
         else:
             self.push_screen(GpuScreen(index))
 
+    def action_findings(self) -> None:
+        """The page of findings."""
+        from cockpit.tui.screens.findings import FindingsScreen
+
+        if any(isinstance(screen, FindingsScreen) for screen in self.screen_stack[-2:-1]):
+            self.pop_screen()  # from one finding back to their list
+        else:
+            self._open(FindingsScreen())
+
     def action_events(self) -> None:
         """The page of events."""
         from cockpit.tui.screens.events import EventsScreen
@@ -316,15 +336,20 @@ def wants_ascii(settings: Settings) -> bool:
 
 
 def check_keys(keys: Mapping[str, str]) -> None:
-    """Raises UsageError for an id that no binding has: else the user's key would do nothing."""
+    """Raises UsageError for an id or a key that does not exist: it would do nothing."""
     if not keys:
         return
     from cockpit.tui import bindings
+    from cockpit.tui.key_names import why_not
 
     unknown = [name for name in keys if name not in bindings.ids()]
     if unknown:
         known = ", ".join(sorted(bindings.ids()))
         raise UsageError(f"There is no key named `{clean(unknown[0])}`; there are: {known}.")
+    for name, wanted in keys.items():
+        wrong = why_not(wanted)
+        if wrong is not None:
+            raise UsageError(clean(f"In [keys], {name} = {wanted!r}: {wrong}."))
 
 
 def run(settings: Settings, link: Link, flow: FlowRequest | None = None) -> int:

@@ -8,10 +8,12 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 
-@lru_cache(maxsize=1)
-def ids() -> frozenset[str]:
-    """Of every page, dialog and list; imports them all, so only a config with keys asks."""
+def nodes() -> tuple[type[DOMNode], ...]:
+    """Every page, dialog and list with keys; imports them all."""
     from cockpit.tui.app import CockpitApp
+    from cockpit.tui.screens.finding import FindingScreen
+    from cockpit.tui.screens.findings import FindingsScreen
+    from cockpit.tui.screens.fixes import FixDialog, FixMenu
     from cockpit.tui.screens.gpu import GpuScreen
     from cockpit.tui.screens.kill import KillDialog
     from cockpit.tui.screens.memory import MemoryScreen
@@ -21,19 +23,28 @@ def ids() -> frozenset[str]:
     from cockpit.tui.widgets.filter_input import FilterInput
     from cockpit.tui.widgets.line_view import LineView
 
-    nodes: tuple[type[DOMNode], ...] = (
+    return (
         CockpitApp,
         OverviewScreen,
         GpuScreen,
         ProcessScreen,
         MemoryScreen,
         TroubleshootScreen,
+        FindingsScreen,
+        FindingScreen,
+        FixMenu,
+        FixDialog,
         KillDialog,
         LineView,
         FilterInput,
     )
+
+
+@lru_cache(maxsize=1)
+def ids() -> frozenset[str]:
+    """All that can be remapped; only a config with keys asks."""
     found = set()
-    for node in nodes:
+    for node in nodes():
         for parent in node.__mro__:
             for binding in vars(parent).get("BINDINGS", ()):
                 if isinstance(binding, Binding) and binding.id:

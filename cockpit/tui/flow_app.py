@@ -40,8 +40,7 @@ class FlowApp(WireDiff[int]):
         front = self.screen
         if self.talk is None and self.view is not None and isinstance(front, Page):
             subject = front.flow_subject()
-            request = request_for(self.view.snapshot, subject, os.getcwd(), dict(os.environ))
-            self.open_flow(request)
+            self.open_flow(request_for(self.view.snapshot, subject, os.getcwd()))
         elif self.talk is not None:
             self._show_flow(self.talk)
 
@@ -71,9 +70,9 @@ class FlowApp(WireDiff[int]):
         if isinstance(self.screen, TroubleshootScreen):
             self.screen.redraw()
         elif self.talk is not None and not self.talk.busy and self.is_running:
-            keys = [b.binding for b in self.screen.active_bindings.values()]
-            key = next((b for b in keys if b.id == "app.troubleshoot"), None)
-            where = f": {self.get_key_display(key)} shows how" if key is not None else ""
+            pages = [one for one in self.screen_stack if isinstance(one, Page)]
+            key = pages[-1].key_of("app.troubleshoot")
+            where = f": {key} shows how" if key else ""
             self.notify(f"The fix has ended{where}.", timeout=8)
 
     def step_out_of_flow(self) -> None:

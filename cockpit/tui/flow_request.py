@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from cockpit.model.event import Severity
+from msgspec.structs import replace
+
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FLOW_IDS, FlowId, FlowRequest
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
-
-_RANKS: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+from cockpit.tui.render.finding_words import worst_first
 
 
 class FlowSubject(NamedTuple):
@@ -20,24 +20,17 @@ class FlowSubject(NamedTuple):
     pid: int | None = None
     start_ticks: int | None = None
     gpu: int | None = None
+    finding: Finding | None = None
     chosen: bool = True
     """False: the cursor only happens to be there, nobody has put it there."""
 
 
-def request_for(
-    snapshot: Snapshot, subject: FlowSubject, cwd: str, environment: dict[str, str]
-) -> FlowRequest:
+def request_for(snapshot: Snapshot, subject: FlowSubject, cwd: str) -> FlowRequest:
     """The chosen row or card first, then the worst thing of all; ``flow`` None: it is asked."""
     found = _chosen(snapshot, subject) or _worst(snapshot, snapshot.findings, snapshot.processes)
     if found is None:
         found = FlowRequest(pid=subject.pid, start_ticks=subject.start_ticks)
-    return FlowRequest(
-        flow=found.flow,
-        pid=found.pid,
-        start_ticks=found.start_ticks,
-        cwd=cwd,
-        environment=environment,
-    )
+    return replace(found, cwd=cwd)
 
 
 def something_to_fix(snapshot: Snapshot) -> bool:
@@ -46,6 +39,8 @@ def something_to_fix(snapshot: Snapshot) -> bool:
 
 
 def _chosen(snapshot: Snapshot, subject: FlowSubject) -> FlowRequest | None:
+    if subject.finding is not None:
+        return _about(snapshot, subject.finding)
     if subject.gpu is not None:
         on_it = [one for one in snapshot.processes if _holds(one, subject.gpu)]
         pids = {one.pid for one in on_it}
@@ -54,18 +49,21 @@ def _chosen(snapshot: Snapshot, subject: FlowSubject) -> FlowRequest | None:
     if subject.pid is None or not subject.chosen:
         return None
     rows = [one for one in snapshot.processes if one.pid == subject.pid]
+    ticks = subject.start_ticks
+    if ticks is None and rows:
+        ticks = rows[0].start_ticks
     if rows and rows[0].stray is not None:
         return _held_by(rows[0])
     about = [one for one in snapshot.findings if one.pid == subject.pid]
-    flow = _flow_of(_sorted(about)[0]) if about else None
-    return FlowRequest(flow=flow, pid=subject.pid, start_ticks=subject.start_ticks)
+    flow = _flow_of(worst_first(about)[0]) if about else None
+    return FlowRequest(flow=flow, pid=subject.pid, start_ticks=ticks)
 
 
 def _worst(
     snapshot: Snapshot, findings: Iterable[Finding], processes: Iterable[Process]
 ) -> FlowRequest | None:
     """A stray stands where the alerts have it: after errors and warnings, before what is told."""
-    by_rank = _sorted(findings)
+    by_rank = worst_first(findings)
     pressing = [one for one in by_rank if one.severity != "info"]
     if pressing:
         return _about(snapshot, pressing[0])
@@ -73,10 +71,6 @@ def _worst(
     if strays:
         return _held_by(max(strays, key=lambda one: one.vram_bytes or 0))
     return _about(snapshot, by_rank[0]) if by_rank else None
-
-
-def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda one: _RANKS[one.severity])
 
 
 def _about(snapshot: Snapshot, finding: Finding) -> FlowRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from cockpit.model.finding_history import Known
 from cockpit.model.history import History
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Relative
@@ -30,6 +31,8 @@ class View:
     recording: bool
     trouble: str | None = None
     """Why no fresh readings come, when they do not."""
+    findings: tuple[Known, ...] = ()
+    """Those of the snapshot with their times, then the last ones that have cleared."""
 
 
 def utc_offset_s() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -85,3 +86,28 @@ def test_the_trace_of_collectives_names_the_rank_behind(torch_python: str, folde
             status = next(iter(trace["pg_status"].values()))
             last.append(int(status["last_enqueued_collective"]))
     assert last == [6, 5]
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.10", "3.12", "3.13"])
+@pytest.mark.parametrize("how", ["alone", "threads"])
+@pytest.mark.parametrize("option", ["default", "error::DeprecationWarning"])
+def test_a_fork_warns_of_the_programs_own_threads_and_not_of_ours(
+    folder: str, version: str, how: str, option: str
+) -> None:
+    """CPython does since 3.12. All that the program prints is what it prints without us."""
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if not found:
+        pytest.skip(f"no CPython {version} here")
+    printed = []
+    for where in (folder, ""):
+        done = subprocess.run(
+            [str(found[0]), "-W", option, str(PROGRAMS / "forks.py"), where, how],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            timeout=30,
+        )
+        printed.append((done.stdout, re.sub(r"pid=\d+", "pid", done.stderr)))
+    assert printed[0] == printed[1]
+    new = tuple(map(int, version.split("."))) >= (3, 12)
+    assert ("is multi-threaded" in printed[0][1]) == (new and how == "threads")

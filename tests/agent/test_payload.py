@@ -22,7 +22,7 @@ def test_modules_beside_the_script_are_not_run(folder: str, version: str) -> Non
     home.mkdir()
     for name in ("json", "select", "socket", "signal", "struct", "selectors", "typing"):
         (home / f"{name}.py").write_text("raise SystemExit('ran')\n")
-    payload = wrap(agent_source(), -1, "ptrace").replace("'pid': -1", "'pid': os.getpid()")
+    payload = wrap(agent_source(), -1, "ptrace", "").replace("'pid': -1", "'pid': os.getpid()")
     (home / "script.py").write_text(
         f"""
 import os, sys

@@ -59,6 +59,7 @@ def test_a_python_that_we_do_not_find_is_attached(
     assert planned.verdict.way == "gdb"
     outcome = attach.run(planned)
     assert (outcome.state, outcome.exit_code) == ("attached", 0), outcome
+    assert outcome.hello["attached_by"] == "gdb"
     assert attach.detach(child.pid).state == "detached"
     unharmed(child)
 

@@ -229,6 +229,7 @@ def test_an_agent_that_cannot_start_costs_one_line(
     assert done.stdout == "on\n", fallback
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("cockpit: no agent in pid ")
+    assert f"{fallback}: no sockets here" in done.stderr
 
 
 CHAINED = "import sys; print('theirs ran', file=sys.stderr)"

@@ -142,8 +142,7 @@ as_root = needs_root  # the made-up owners of files need chown
             {"program": "/bin/sleep"},
             ME,
             True,
-            "pid 4711 runs no CPython with exported symbols: nothing to attach to. "
-            'Use "cockpit run -- …".',
+            "pid 4711 is no Python process: the driver's view is all there is to see.",
         ),
         (
             {"features": "shstk"},
@@ -309,6 +308,18 @@ def test_a_pid_that_does_not_exist_and_one_that_was_reused(tree: Tree):
     reused = judge(PID, 776, asker=asker, proc=proc)
     assert reused.refusal.code == "replaced"
     assert "another process now" in reused.refusal.sentence
+
+
+def test_a_process_that_ends_while_it_is_judged_has_ended(runs: Runs):
+    child = runs.start()
+
+    def ends(pid: int, _proc: str) -> bool:
+        child.kill()
+        child.wait()
+        return os.access(f"/proc/{pid}/mem", os.R_OK)
+
+    refusal = judge(child.pid, may_open=ends).refusal
+    assert (refusal.code, refusal.sentence) == ("gone", f"pid {child.pid} has ended.")
 
 
 def test_the_cockpit_does_not_attach_to_itself():

@@ -16,6 +16,7 @@ from real_processes import MIB, Processes, as_other_user, use, wait_until
 from cockpit import procfs
 from cockpit.collect.process_table import ProcessTable
 from cockpit.collect.readings import ProcessUse
+from cockpit.model.gpu import Gpu
 from cockpit.model.process import Process
 
 Simbox = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -184,6 +185,44 @@ def test_starts_and_ends_are_told_once(processes: Processes) -> None:
     (ended,) = table.read([use(second)], 3.0).ended
     assert (ended.pid, ended.name) == (first, "sleep")
     assert not table.read([use(second)], 4.0).ended
+
+
+SLOW_START = textwrap.dedent(
+    """
+    import json, time
+    from cockpit.collect.sampler import Sampler
+    sampler, late = Sampler(None), None
+    sampler.start()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        snapshot = sampler.sample(0.3)
+        listed = {use.gpu for row in snapshot.processes for use in row.devices}
+        if listed and late is None:
+            late = 2 not in listed
+        if 2 in listed:
+            break
+        time.sleep(0.3)
+    kinds = [event.kind for event in snapshot.events]
+    print(json.dumps([late, sorted(listed), kinds]))
+    """
+)
+
+
+def test_what_a_late_gpu_lists_first_has_not_started(simbox: Simbox) -> None:
+    done = simbox("slow", ["-c", SLOW_START])
+    assert done.returncode == 0, done.stderr
+    was_late, listed, kinds = json.loads(done.stdout)
+    assert was_late  # else this test shows nothing
+    assert listed == [0, 1, 2, 3]
+    assert "process_started" not in kinds
+
+
+def test_a_gpu_that_was_idle_when_it_answered_first_has_starts(processes: Processes) -> None:
+    first, second = processes.sleeper(), processes.sleeper()
+    table, gpus = ProcessTable(), [Gpu(index=0), Gpu(index=1)]
+    table.read([use(first)], 0.0, gpus=gpus)
+    reading = table.read([use(first), use(second, gpu=1)], 1.0, gpus=gpus)
+    assert [row.pid for row in reading.started] == [second]
 
 
 def test_processes_of_a_lost_gpu_neither_end_nor_start_again(processes: Processes) -> None:

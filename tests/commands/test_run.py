@@ -80,6 +80,17 @@ def test_a_command_that_is_not_there_is_127_and_one_that_is_no_program_126(
     data = tmp_path / "data"
     data.write_text("x")
     assert run(str(data)).returncode == 126
+    for word, status, words in (
+        (str(tmp_path), 126, "is a directory"),
+        (f"{tmp_path}/", 126, "is a directory"),
+        (str(data), 126, "is not executable (chmod +x"),
+        (f"{tmp_path}/none", 127, "no such file"),
+        (f"{data}/none", 126, "Not a directory"),
+    ):
+        done = run(word)
+        assert done.returncode == status
+        assert done.stderr.startswith(f"cockpit: {word}: {words}")
+        assert done.stderr.count("\n") == 1
     lost = tmp_path / "lost"
     lost.write_text("#!/no/such/python\n")
     lost.chmod(0o755)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +20,10 @@ from cockpit.attach.discover import AgentSocket
 from cockpit.attach.run_record import Meta, Recorder
 from cockpit.engine import in_run
 from cockpit.engine.runs import Runs
+from cockpit.errors import TargetGoneError
 from cockpit.model.event import Event
 from cockpit.model.gpu import Gpu
-from cockpit.model.memory import Segments
+from cockpit.model.memory import RunRequest, Segments
 from cockpit.model.run import Run
 from tests.agent.talk import Program, running, wait_for
 
@@ -91,6 +94,61 @@ def test_a_launched_run_has_its_name_its_ooms_and_its_end(
     recorder.end(1, None)
     runs._read_exits()
     assert (row(runs).state, row(runs).exit_status) == ("ended", 1)
+
+
+def test_a_killed_run_has_ended_though_its_socket_is_left(program: Program) -> None:
+    runs = Runs()
+    runs.note(AgentSocket(program.pid, program.pid, program.path))
+    wait_for(lambda: row(runs).state == "running")
+    ticks = row(runs).start_ticks
+    program.process.kill()
+    wait_for(lambda: row(runs).state == "ended", 10)
+    assert os.path.exists(program.path)
+    program.process.wait()
+    gone = RunRequest(pid=program.pid, op="gc", start_ticks=ticks)
+    for ask in (
+        lambda: in_run.ask(runs.socket(program.pid), program.pid, "census", False, {}),
+        lambda: in_run.do(runs.socket(program.pid), gone, lambda _: None, {}),
+    ):
+        with pytest.raises(TargetGoneError, match=f"pid {program.pid} has ended"):
+            ask()
+
+
+def test_what_was_meant_for_another_process_is_refused(program: Program) -> None:
+    socket = AgentSocket(program.pid, program.pid, program.path)
+    for one in (socket, None):
+        for op in ("gc", "detach"):
+            request = RunRequest(pid=program.pid, op=op, start_ticks=1)
+            with pytest.raises(TargetGoneError, match="is another process now"):
+                in_run.do(one, request, lambda _: None, {})
+    assert os.path.exists(program.path)
+
+
+def test_a_threshold_that_the_allocator_told_as_text_is_undone_as_a_number() -> None:
+    request = RunRequest(pid=1, op="set", name="garbage_collection_threshold", value=0.6)
+    for old, value in (("0.8", 0.8), ("default", "default")):
+        outcome = in_run._outcome(request, {"old": old}, {})
+        assert outcome.undo.value == value
+
+
+def test_a_process_that_is_no_python_is_told_by_its_plan() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        plan = in_run.plan(child.pid, None)
+        child.kill()
+    assert (plan.way, plan.code) == (None, "not_python")
+    assert plan.sentence.startswith(f"pid {child.pid} is no Python process")
+
+
+def test_an_attach_to_what_has_ended_says_that_it_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ticks = run_record.start_ticks(child.pid)
+    child.kill()
+    wait_for(lambda: procfs.stat("/proc", child.pid).state == "Z")
+    with pytest.raises(TargetGoneError, match="has ended"):
+        in_run.attach(child.pid, ticks, lambda _: None)
+    child.communicate()
+    with pytest.raises(TargetGoneError):
+        in_run.attach(child.pid, ticks, lambda _: None)
 
 
 def test_a_folder_that_is_not_private_is_not_looked_into(

@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timezone
 from typing import Any
 
+from msgspec.structs import replace
+
 from cockpit.collect.simulated import SimulatedMachine
 from cockpit.engine.protocol import Hello, Message, Tick
+from cockpit.model.finding import Finding
 from cockpit.settings import Settings
 from cockpit.tui.app import CockpitApp
 
@@ -48,6 +51,8 @@ class Stage:
     def __init__(self, app: CockpitApp, pilot: Any, scenario: str) -> None:
         self.app, self.pilot = app, pilot
         self._now = 0.0
+        self.findings: tuple[Finding, ...] | None = None
+        """Where set, these instead of what the simulated engine finds."""
         self.machine = SimulatedMachine(
             scenario, clock=lambda: self._now, sleep=lambda _: None, began=NOON
         )
@@ -59,7 +64,10 @@ class Stage:
         """So many seconds pass."""
         for _ in range(count):
             self._now += 1.0
-            self.app._on_tick(Tick(snapshot=self.machine.snapshot(1.0)))
+            snapshot = self.machine.snapshot(1.0)
+            if self.findings is not None:
+                snapshot = replace(snapshot, findings=self.findings)
+            self.app._on_tick(Tick(snapshot=snapshot))
             await self.pilot.pause()
 
     @property

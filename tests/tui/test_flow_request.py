@@ -52,9 +52,8 @@ def box(*findings: Finding, strays: tuple[int, ...] = ()) -> Snapshot:
 
 
 def asked(snapshot: Snapshot, subject: FlowSubject) -> tuple[str | None, int | None]:
-    request = request_for(snapshot, subject, "/here", {"A": "b"})
+    request = request_for(snapshot, subject, "/here")
     assert request.cwd == "/here"
-    assert request.environment == {"A": "b"}
     if request.pid is not None:
         assert request.start_ticks == request.pid * 10
     return request.flow, request.pid
@@ -77,6 +76,10 @@ TOLD_1 = finding("slow", "info", pid=1)
         (box(SLOW_2, LOST_3), FlowSubject(gpu=1), ("slow", 2)),
         (box(SLOW_2, strays=(4,)), FlowSubject(gpu=3), ("vram-held", 4)),
         (box(SLOW_2, LOST_3), FlowSubject(gpu=0), ("kernel-fault", None)),
+        # the finding whose page it is
+        (box(SLOW_2, LOST_3), FlowSubject(finding=SLOW_2), ("slow", 2)),
+        # a row known by its pid alone
+        (box(), FlowSubject(pid=3), (None, 3)),
         # nobody chose the row: the worst of all, an error before a warning before a stray
         (box(SLOW_2, LOST_3), FlowSubject(1, 10, chosen=False), ("kernel-fault", None)),
         (box(SLOW_2, strays=(1,)), FlowSubject(1, 10, chosen=False), ("slow", 2)),
@@ -100,5 +103,5 @@ def test_only_a_finding_or_a_stray_is_something_to_fix():
 
 def test_a_finding_about_a_process_that_is_gone_has_no_start_time():
     gone = finding("oom", "error", pid=99)
-    request = request_for(box(gone), FlowSubject(), "/", {})
+    request = request_for(box(gone), FlowSubject(), "/")
     assert request == FlowRequest(flow="oom", pid=99, cwd="/")

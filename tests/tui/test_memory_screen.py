@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach
-from cockpit.model.memory import RunOutcome
+from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach, Tick
+from cockpit.model.memory import AttachPlan, RunOutcome
 from cockpit.tui.messages import RowChosen
 from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
@@ -128,6 +128,83 @@ async def test_a_setting_is_undone_by_u_after_another_question():
         await play.pilot.press("enter")
         await answer(play)
         assert [one.request.value for one in sent(play, DoInRun)] == [True, False]
+
+
+async def test_a_fix_is_for_the_process_that_was_shown():
+    async with stage("busy", (120, 40)) as play:
+        page = await opened(play, 4711, 5)
+        born = page._run_now().start_ticks
+        assert born is not None
+        await play.pilot.press("f", "enter", "enter")
+        await answer(play)
+        await play.pilot.press("enter", "d", "enter")
+        await answer(play)
+        requests = [one.request for one in sent(play, DoInRun)]
+        assert [(one.op, one.start_ticks) for one in requests] == [("gc", born), ("detach", born)]
+
+
+async def test_a_value_is_chosen_within_its_bounds_and_undone():
+    async with stage("busy", (120, 40)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", *["down"] * 7, "enter")
+        assert "0.7  [0.8]  0.9   default" in play.text
+        assert "← → another value" in play.text
+        await play.pilot.press("left", "enter")
+        await answer(play)
+        (request,) = [one.request for one in sent(play, DoInRun)]
+        assert (request.name, request.value) == ("garbage_collection_threshold", 0.7)
+        await play.pilot.press("left")  # not any more
+        assert "default → 0.7" in play.text
+        await play.pilot.press("u", "enter")
+        await answer(play)
+        assert sent(play, DoInRun)[-1].request.value == "default"
+        assert "0.7 → default" in play.text
+
+
+async def test_a_profile_of_the_chosen_steps_is_shown_with_its_lines():
+    async with stage("busy", (120, 40)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", *["down"] * 9, "enter")
+        assert "profile some steps" in play.text
+        await play.pilot.press(*["right"] * 9, "enter")
+        await answer(play)
+        assert [one.request.steps for one in sent(play, DoInRun)] == [20]
+        assert "Profile of 20 steps taken." in play.text
+        assert "backward_ms: 243.9" in play.text
+
+
+async def test_nothing_is_offered_in_a_run_that_has_ended():
+    async with stage("busy") as play:
+        page = await opened(play, 4711, 5)
+        snapshot = play.app.view.snapshot
+        runs = tuple(
+            replace(one, state="ended", exit_status=137) if one.pid == 4711 else one
+            for one in snapshot.runs
+        )
+        play.app._on_tick(Tick(snapshot=replace(snapshot, runs=runs)))
+        await play.pilot.pause()
+        assert "pid 4711 was killed by SIGKILL; its numbers are from" in play.text
+        await play.pilot.press("f", "d", "a")
+        assert play.app.screen is page
+        keys = play.text.splitlines()[-1]
+        assert not any(word in keys for word in ("fix", "detach", "attach"))
+
+
+async def test_a_process_that_is_no_python_is_not_offered_an_attach():
+    async with stage("busy") as play:
+        await play.tick(3)
+        process = next(p for p in play.app.view.snapshot.processes if p.pid == 4714)
+        sentence = "pid 4714 is no Python process: the driver's view is all there is to see."
+        play.machine.attach_plan = lambda pid, ticks: AttachPlan(
+            pid=pid, start_ticks=ticks, way=None, sentence=sentence, code="not_python"
+        )
+        page = MemoryScreen(process, 4714, play.app.run_history)
+        await play.app.push_screen(page)
+        await answer(play)
+        assert sentence in " ".join(play.text.split())
+        assert "to attach" not in play.text
+        await play.pilot.press("a")
+        assert play.app.screen is page
 
 
 async def test_with_history_on_allocations_are_shown_by_stack():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from textual.binding import Binding
 
 from cockpit.engine.protocol import AskKillPlan, Watch
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
+from cockpit.tui import bindings
+from cockpit.tui.key_names import why_not
 from cockpit.tui.screens.kill import KillDialog
 from cockpit.tui.screens.overview import OverviewScreen
 from tests.tui.screen_text import Stage, stage
@@ -342,6 +346,42 @@ async def test_an_unknown_theme_or_key_is_a_sentence_not_a_traceback():
     with pytest.raises(UsageError, match="kill"):
         async with stage("busy", keys={"nosuch": "x"}):
             pass
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("ctrl+shift+nonsense+", "nothing follows the last plus"),
+        ("ctrl+shift+nonsense", "there is none named `nonsense`"),
+        ("strg+x", "`strg` is not one of alt, ctrl"),
+        ("shift+ctrl+f5", "it is written `ctrl+shift+f5`"),
+        ("F9", "it is written `f9`"),
+        ("f9,,k", "an empty key between its commas"),
+        ("solidus", "there is none named `solidus`"),
+    ],
+)
+async def test_a_key_that_no_terminal_sends_is_a_sentence(keys, words):
+    from cockpit.errors import UsageError
+
+    with pytest.raises(UsageError, match=re.escape(words)) as raised:
+        async with stage("busy", keys={"kill": keys}):
+            pass
+    assert str(raised.value).startswith(f"In [keys], kill = {keys!r}: ")
+
+
+@pytest.mark.parametrize(
+    "keys", ["f9, K", "ctrl+k", "question_mark,?", "slash", "ctrl+shift+up", "ä", "plus", "alt+x"]
+)
+def test_keys_that_terminals_send_are_taken(keys):
+    assert why_not(keys) is None
+
+
+def test_every_key_of_our_own_is_one():
+    for node in bindings.nodes():
+        for parent in node.__mro__:
+            for binding in vars(parent).get("BINDINGS", ()):
+                keys = binding.key if isinstance(binding, Binding) else binding[0]
+                assert why_not(keys) is None, keys
 
 
 async def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round():

@@ -110,7 +110,7 @@ def start(agent):  # type: (Any) -> None
             allow_ptrace()
         worker = agent.is_child_process()
         if path is None and not worker:
-            raise OSError("no private directory for its socket")
+            raise OSError(agent.registry().trouble or "no private directory for its socket")
         if not worker:
             note_process(path, register_stacks())
         queue = getattr(torch.cuda, "_queued_calls", None)

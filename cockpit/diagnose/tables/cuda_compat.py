@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
+from cockpit.model.wheel import runs as runs
+
 MINIMUM_DRIVER: dict[int, str] = {11: "450.80", 12: "525.60", 13: "580.65"}
 """CUDA major version → oldest Linux driver that runs it (minor-version compatibility).
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
@@ -56,6 +61,47 @@ WHEEL_INDEXES: tuple[tuple[str, tuple[int, int], tuple[int, int]], ...] = (
 """Index of torch wheels, its CUDA, the oldest compute capability in it.
 PYTORCH_RELEASES_CODE_CC in torch/cuda/__init__.py, https://github.com/pytorch/pytorch/issues/157517"""
 
+WHEEL_HOST = "https://download.pytorch.org/whl"
+"""Its folders are the indexes. https://pytorch.org/get-started/locally/"""
+
+
+class Build(NamedTuple):
+    """Releases of torch on one index that have the same machine code."""
+
+    tag: str
+    """Name of the index, and local version of what it holds."""
+    torch: str
+    """Constraint: the releases of which this is known."""
+    capabilities: tuple[str, ...]
+    pythons: tuple[tuple[int, int], tuple[int, int] | None]
+    """Oldest and newest CPython with a wheel; None: no end is known."""
+    machine: str = "x86_64"
+
+
+_OLD = ("5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0")
+_NEW = ("7.5", "8.0", "8.6", "9.0", "10.0", "12.0")
+_ARM = ("8.0", "9.0", "10.0", "11.0", "12.0")
+BUILDS: tuple[Build, ...] = (
+    Build("cu130", ">=2.9", _NEW, ((3, 10), None)),
+    Build("cu126", ">=2.8", _OLD, ((3, 9), None)),
+    Build("cu126", ">=2.6,<2.8", _OLD, ((3, 9), (3, 13))),
+    Build("cu128", ">=2.9,<2.10", ("7.0", *_NEW), ((3, 10), (3, 14))),
+    Build("cu128", ">=2.7,<2.9", _NEW, ((3, 9), (3, 13))),
+    Build("cu124", ">=2.4,<2.7", _OLD, ((3, 8), (3, 12))),
+    Build("cu118", ">=2.1,<2.8", _OLD, ((3, 8), (3, 13))),
+    Build("cu130", ">=2.9", _ARM, ((3, 10), None), "aarch64"),
+    Build("cu126", ">=2.8", ("8.0", "9.0"), ((3, 10), None), "aarch64"),
+)
+"""In the order of choice. PYTORCH_RELEASES_CODE_CC in torch/cuda/__init__.py and
+.ci/manywheel/build_cuda.sh of pytorch; the installed wheel's get_arch_list() is the last word."""
+
+GENERATION_DRIVER: tuple[tuple[tuple[int, int], tuple[int, int], str, tuple[int, int]], ...] = (
+    ((10, 7), (10, 7), "615", (13, 4)),
+    ((10, 0), (99, 9), "570.26", (12, 8)),
+)
+"""Compute capabilities, first and last, the driver that they need, and the CUDA that it runs.
+https://docs.nvidia.com/datacenter/tesla/drivers/"""
+
 BLACKWELL_INDEX = "cu128"
 """The oldest index with sm_100 and sm_120."""
 
@@ -81,10 +127,48 @@ def wheel_for_capability(capability: str) -> str:
     return "cu126"
 
 
-def runs(code: str, device: str) -> bool:
-    """Machine code of X.y runs on X.z with z >= y; the integrated 8.7 and 11.0 are apart."""
-    code_major, _, code_minor = code.partition(".")
-    major, _, minor = device.partition(".")
-    if "8.7" in (code, device) and code != device:
-        return False
-    return code_major == major and int(minor or 0) >= int(code_minor or 0)
+INDEX_RELEASES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
+    "cu118": ((2, 0), (2, 7)),
+    "cu126": ((2, 6), None),
+    "cu128": ((2, 7), (2, 10)),
+    "cu130": ((2, 9), None),
+}
+"""Index → first and last release of torch in it (None: still made), as far as is known.
+https://github.com/pytorch/pytorch/blob/main/RELEASE.md"""
+
+
+def best_wheel(driver_cuda: str | None, capabilities: list[str], torch: str | None) -> str | None:
+    """The newest index that fits the driver, all the devices and the release of torch.
+
+    None: no index is known that does, or nothing is known of the machine.
+    """
+    if driver_cuda is None:
+        return None
+    fitting = [
+        name
+        for name, version, oldest in WHEEL_INDEXES
+        if version[0] <= int(driver_cuda.partition(".")[0])
+        and all(_pair(one) >= oldest for one in capabilities)
+        and (all(_pair(one) < (10, 0) for one in capabilities) or version >= (12, 8))
+        and _has_release(name, torch)
+    ]
+    return fitting[-1] if fitting else None
+
+
+def _has_release(index: str, torch: str | None) -> bool:
+    if torch is None:
+        return True
+    first, last = INDEX_RELEASES[index]
+    release = _pair(torch)
+    return first <= release and (last is None or release <= last)
+
+
+def _pair(version: str) -> tuple[int, int]:
+    """The first two numbers of ``2.13.0+cpu``."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]] + [0, 0]
+    return numbers[0], numbers[1]
+
+
+def is_newer(one: str, other: str) -> bool:
+    """``12.8`` is newer than ``12.4``, and ``12.10`` than both."""
+    return _pair(one) > _pair(other)

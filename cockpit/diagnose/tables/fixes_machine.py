@@ -48,8 +48,11 @@ REPAIRS: dict[str, Repair] = {
                 "command",
                 "Install the CUDA build of the same versions into the job's environment",
                 "python -m pip install --force-reinstall --no-deps torch=={torch_base} "
-                "{companions} --index-url https://download.pytorch.org/whl/{wheel}",
-                "torch, torchvision and torchaudio belong together and come from one index",
+                "{companions} --index-url https://download.pytorch.org/whl/{wheel} && "
+                "python -m pip install torch=={torch_base} {companions} --index-url "
+                "https://download.pytorch.org/whl/{wheel}",
+                "torch, torchvision and torchaudio belong together and come from one index; the "
+                "second call adds the CUDA libraries that a CPU build did not need",
                 risk="confirm",
                 loses=_ENVIRONMENT,
             ),

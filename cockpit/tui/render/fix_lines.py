@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from cockpit.model.memory import AttachPlan, RunOutcome, RunRequest
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.text import gib
-from cockpit.tui.line import Line, Row
+from cockpit.tui.line import Line, Row, Span
 from cockpit.tui.render.cells import fit_line, foreign, merged, pad, wrapped
+from cockpit.tui.render.fix import STEP, Fix
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.memory_bar import Slice, amount
 from cockpit.tui.render.memory_subject import OTHERS
+from cockpit.tui.render.tuning_fixes import profile, thresholds
 
 _WAYS = {
     "agent": "An agent is there already: nothing is paused or loaded, it is only asked.",
@@ -20,17 +21,6 @@ _WAYS = {
     "ptrace": "ptrace: one thread stops for about 1 ms; a pending call loads the agent.",
     "gdb": "gdb: the whole process stops for about 0.2 s; a pending call loads the agent.",
 }
-
-
-class Fix(NamedTuple):
-    """One thing to do, before anybody has said yes to it."""
-
-    key: str
-    title: str
-    aside: str
-    request: RunRequest
-    happens: tuple[str, ...]
-    loses: str
 
 
 def fixes_of(run: Run, slices: Sequence[Slice], framework: str | None) -> list[Fix]:
@@ -41,17 +31,18 @@ def fixes_of(run: Run, slices: Sequence[Slice], framework: str | None) -> list[F
     if cuda and framework not in OTHERS:
         fixes.append(_empty_cache(pid, slices))
     if cuda:
-        fixes += [*_expandable(pid), *_history(pid), _snapshot(pid)]
-    return [*fixes, *_precision(pid)]
+        fixes += [*_expandable(pid), *_history(pid), _snapshot(pid), *thresholds(pid)]
+    fixes += [profile(pid), *_precision(pid)]
+    return [fix.pinned(run.start_ticks) for fix in fixes]
 
 
-def detach_fix(pid: int) -> Fix:
+def detach_fix(run: Run) -> Fix:
     """Not in the menu: it has a key of its own."""
     return Fix(
         "detach",
         "detach",
         "",
-        RunRequest(pid=pid, op="detach"),
+        RunRequest(pid=run.pid, op="detach", start_ticks=run.start_ticks),
         ("The agent's thread, socket and optimizer hook are taken out of the process.",),
         "the numbers of its allocator, until it is attached again. The training goes on.",
     )
@@ -68,16 +59,13 @@ def undo_fix(request: RunRequest) -> Fix:
     return Fix("undo", f"undo: {foreign(what)}", "", request, happens, "nothing.")
 
 
-_STEP = "It runs on the training thread, right after the next optimizer step."
-
-
 def _gc(pid: int) -> Fix:
     return Fix(
         "gc",
         "collect garbage",
         "gc.collect()",
         RunRequest(pid=pid, op="gc"),
-        (_STEP, "That step takes longer: about 0.1 s a million Python objects."),
+        (STEP, "That step takes longer: about 0.1 s a million Python objects."),
         "nothing. Tensors that only reference cycles held become cache.",
     )
 
@@ -104,7 +92,7 @@ def _empty_cache(pid: int, slices: Sequence[Slice]) -> Fix:
         "give cache back to the GPU",
         aside,
         RunRequest(pid=pid, op="empty_cache"),
-        (words, _STEP),
+        (words, STEP),
         "speed for a few steps: what was given back is asked for again with cudaMalloc.",
     )
 
@@ -114,8 +102,8 @@ def _expandable(pid: int) -> list[Fix]:
         "nothing that is allocated. Tensors sent to other processes by CUDA IPC stop working for "
         "new segments."
     )
-    on = ("New segments grow in place instead of splitting; those that are there stay.", _STEP)
-    off = ("New segments are fixed again; expandable ones that are there stay.", _STEP)
+    on = ("New segments grow in place instead of splitting; those that are there stay.", STEP)
+    off = ("New segments are fixed again; expandable ones that are there stay.", STEP)
     return [
         Fix(
             f"expandable_{word}",
@@ -179,7 +167,7 @@ def _precision(pid: int) -> list[Fix]:
             title,
             f"matmul precision {value}",
             RunRequest(pid=pid, op="set", name="matmul_precision", value=value),
-            (f"{meaning}.", "bf16 and fp16 products are not touched. " + _STEP),
+            (f"{meaning}.", "bf16 and fp16 products are not touched. " + STEP),
             "bit-identical results with the steps before.",
         )
         for value, (title, meaning) in words.items()
@@ -201,11 +189,22 @@ def fix_rows(fixes: Sequence[Fix], width: int, glyphs: Glyphs) -> list[Row]:
 def fix_lines(fix: Fix, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
     """The question: what happens, what is lost."""
     lines: list[Line] = [((f" {fix.title}", "strong"), (f"  in pid {pid}", "")), ()]
+    if fix.choices:
+        lines += [choice_line(fix), ()]
     for text in fix.happens:
         lines += [((f" {part}", ""),) for part in wrapped(text, max(8, width - 2))]
     parts = wrapped(f"You lose: {fix.loses}", max(8, width - 2))
     lines += [(), *(((f" {part}", "label"),) for part in parts)]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+def choice_line(fix: Fix) -> Line:
+    """All values, the chosen one in brackets: colour is never the only sign."""
+    spans: list[Span] = []
+    for one in fix.choices:
+        chosen = one.request == fix.request
+        spans.append((f" [{one.word}]" if chosen else f"  {one.word} ", "strong" if chosen else ""))
+    return merged(spans)
 
 
 def attach_lines(plan: AttachPlan, width: int, glyphs: Glyphs) -> list[Line]:

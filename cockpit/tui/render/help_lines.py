@@ -17,7 +17,8 @@ KeyGroup = tuple[str, Sequence[tuple[str, str]]]
 """A heading, and (key, what it does) pairs."""
 
 SIGNS: tuple[tuple[str, str], ...] = (
-    ("!", "needs a look: a stray holder, or trouble on a GPU"),
+    ("!", "needs a look: a stray holder, or what a finding names"),
+    ("!!", "the same, and graver: an error, not a warning"),
     ("a", "attached: the cockpit can ask this run"),
     ("•", "tagged with space: x works on all tagged ones"),
     ("–", "could not be read; the page of the GPU or process says why"),

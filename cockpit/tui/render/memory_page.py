@@ -6,7 +6,9 @@ its age, never as live.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.text import gib, size
@@ -47,6 +49,7 @@ WAYS = {
     "import": "attached by import",
     "ptrace": "attached by ptrace",
     "remote_exec": "attached by remote_exec",
+    "gdb": "attached by gdb",
 }
 HUNG_S = 60.0
 """No optimizer step for so long is said aloud."""
@@ -119,8 +122,7 @@ def state_lines(subject: Subject, width: int, clock: str) -> list[Line]:
     elif run.state == "stopped":
         texts.append((f"! pid {pid} is stopped (SIGSTOP){since}.", "warn"))
     elif run.state == "ended":
-        how = "" if run.exit_status is None else f" with exit status {run.exit_status}"
-        texts.append((f"! pid {pid} has ended{how}{since}.", "warn"))
+        texts.append((f"! pid {pid} {_ended_how(run.exit_status)}{since}.", "warn"))
     elif run.cuda_initialized is False:
         words = f"pid {pid} trains on CPU: CUDA was never initialised in this process."
         texts.append((f"{words} [c] lists its tensors.", "warn"))
@@ -134,19 +136,33 @@ def state_lines(subject: Subject, width: int, clock: str) -> list[Line]:
     return [((f" {part}", role),) for text, role in texts for part in wrapped(text, width - 2)]
 
 
+def _ended_how(status: int | None) -> str:
+    """As ``cockpit run`` heard it: 128 + n for signal n, as shells have it."""
+    if status is None:
+        return "has ended"
+    with suppress(ValueError):
+        return f"was killed by {signal.Signals(status - 128).name}"
+    return f"has ended with exit status {status}"
+
+
 # -- without an agent
 
 
-def driver_view_lines(subject: Subject, width: int, offers_attach: bool) -> list[Line]:
-    """The driver's number and what it is."""
+def driver_view_lines(
+    subject: Subject, width: int, offers_attach: bool, no_python: str | None = None
+) -> list[Line]:
+    """The driver's number and what it is; ``no_python`` says why there is nothing to attach to."""
     pid, process, framework = subject.pid, subject.process, subject.framework
     vram = None if process is None else process.vram_bytes
     lines: list[Line] = []
+    amount_ = "an amount that is not known" if vram is None else size(vram)
+    texts: tuple[str, ...]
     if framework in OTHERS:
         lines.append(((f" Driver view only: {size(vram)} held by pid {pid}.", "strong"),))
         texts = OTHERS[framework]
+    elif no_python is not None:
+        texts = (f"Driver view only: {amount_} held by pid {pid}.", foreign(no_python))
     else:
-        amount_ = "an amount that is not known" if vram is None else size(vram)
         way = "press a to attach" if offers_attach else "attach to it"
         texts = (
             f"Driver view only: {amount_} held by pid {pid} (context + cache + NCCL).",

@@ -36,6 +36,8 @@ class Seen:
     branch: str
     wide: bool
     """The rank has a column of its own."""
+    trouble: str = ""
+    """Short word of what a finding says about it."""
 
 
 def process_columns(width: int, processes: Sequence[Process]) -> list[Column[Seen]]:
@@ -158,6 +160,8 @@ def _command(seen: Seen, _: int) -> Line:
     if process.stray is not None:
         # The reason first: the end of a command is cut off, and the reason must not be.
         words = ((f"{stray_words(process.stray)}: ", "warn"), *words)
+    elif seen.trouble:
+        words = ((f"{seen.trouble}: ", "warn"), *words)
     elif process.state == "Z" and not seen.wide:
         words = (("zombie: ", "warn"), *words)
     elif not process.visible:

@@ -6,8 +6,8 @@ order is :mod:`cockpit.tui.sorting`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cockpit.model.process import Process, Relative
 from cockpit.tui.line import LateRow, Line
@@ -35,6 +35,8 @@ class ProcessTable:
     stale: frozenset[int] = frozenset()
     """GPUs whose values are old, and with them those of processes that are on no other GPU."""
     wide: bool = False
+    troubled: Mapping[int, str] = field(default_factory=dict)
+    """Pid → short word of the finding about it (``finding_words.troubled``)."""
 
 
 def process_table(
@@ -45,6 +47,7 @@ def process_table(
     attached: Iterable[int] = (),
     processes: Iterable[Process] = (),
     stale: Iterable[int] = (),
+    troubled: Mapping[int, str] | None = None,
 ) -> ProcessTable:
     """Lay out the columns. ``processes`` decide which optional columns are worth their cells."""
     columns = process_columns(width, list(processes))
@@ -57,6 +60,7 @@ def process_table(
         attached=frozenset(attached),
         stale=frozenset(stale),
         wide=width >= WIDE,
+        troubled=troubled or {},
     )
 
 
@@ -87,7 +91,9 @@ def tree_rows(
 
 def _process_line(table: ProcessTable, process: Process, branch: str) -> Line:
     tagged = identity(process) in table.tagged
-    seen = Seen(process, table.now_s, _mark_of(table, process, tagged), branch, table.wide)
+    word = table.troubled.get(process.pid, "")
+    mark = _mark_of(table, process, tagged)
+    seen = Seen(process, table.now_s, mark, branch, table.wide, word)
     line = table.table.row(seen)
     if tagged:
         line = merged((text, "tag") for text, _ in line)
@@ -100,7 +106,9 @@ def _is_secondary(table: ProcessTable, process: Process) -> bool:
     """Old, idle, or not ours to see: dim."""
     if process.devices and all(use.gpu in table.stale for use in process.devices):
         return True
-    return not process.visible or (is_idle(process) and process.stray is None)
+    if not process.visible:
+        return True
+    return is_idle(process) and process.stray is None and process.pid not in table.troubled
 
 
 def _tree_row(table: ProcessTable, entry: Entry) -> LateRow:
@@ -124,9 +132,9 @@ def _without_dashes(line: Line) -> Line:
 
 
 def _mark_of(table: ProcessTable, process: Process, tagged: bool) -> str:
-    """``•`` tagged, ``!`` stray, ``a`` attached, or nothing."""
+    """``•`` tagged, ``!`` stray or named by a finding, ``a`` attached, or nothing."""
     if tagged:
         return "•"
-    if process.stray is not None:
+    if process.stray is not None or process.pid in table.troubled:
         return "!"
     return "a" if process.pid in table.attached else ""

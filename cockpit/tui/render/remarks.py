@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from cockpit.model.event import Severity
+from cockpit.model.finding_subject import gpus_of
 from cockpit.model.gpu import Gpu
 from cockpit.model.history import History
 from cockpit.model.snapshot import Snapshot
@@ -15,6 +17,7 @@ from cockpit.model.text import gib
 from cockpit.model.time import moment
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import join, line_width
+from cockpit.tui.render.finding_words import ROLES, cause_word
 
 HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown"})
 POWER_BRAKE = "hw_power_brake_slowdown"
@@ -34,6 +37,9 @@ THROTTLE_WORDS: dict[str, tuple[str, str]] = {
     "display_clock_setting": ("display clocks", "held by the display's clock setting"),
 }
 """Throttle reason → short word, and what it means."""
+
+_FINDING_WEIGHTS: dict[Severity, int] = {"error": 88, "warning": 63, "info": 10}
+"""Below a lost GPU and a fresh Xid; errors above what slows, warnings above a slow link."""
 
 
 class Remark(NamedTuple):
@@ -145,13 +151,19 @@ def _modes(gpu: Gpu) -> Iterable[Remark]:
 
 
 def snapshot_remarks(snapshot: Snapshot) -> dict[int, list[Remark]]:
-    """What the rest of the snapshot says about each GPU: strays, and Xids of ten minutes."""
+    """What the rest of the snapshot says about each GPU: strays, Xids of ten minutes, findings."""
     found: dict[int, list[Remark]] = {}
     for gpu, held in _stray_bytes(snapshot).items():
         words = f"! stray {gib(held, 0)}G" if held else "! stray"
         found.setdefault(gpu, []).append(Remark(65, words, "warn"))
     for gpu, xid in recent_xids(snapshot).items():
         found.setdefault(gpu, []).append(Remark(90, f"! Xid {xid}", "error"))
+    for finding in snapshot.findings:
+        sign = "" if finding.severity == "info" else "! "
+        words = f"{sign}{cause_word(finding)}"
+        remark = Remark(_FINDING_WEIGHTS[finding.severity], words, ROLES[finding.severity])
+        for gpu in gpus_of(finding, snapshot.processes):
+            found.setdefault(gpu, []).append(remark)
     return found
 
 
@@ -176,8 +188,21 @@ def recent_xids(snapshot: Snapshot) -> dict[int, int]:
 
 
 def all_remarks(gpu: Gpu, idle: bool, others: Sequence[Remark] = ()) -> list[Remark]:
-    """Both kinds together, worst first."""
-    return sorted([*gpu_remarks(gpu, idle), *others], key=lambda remark: -remark.weight)
+    """Both kinds together, worst first, each said once."""
+    kept: dict[str, Remark] = {}
+    for one in [*gpu_remarks(gpu, idle), *others]:
+        same = one.text.removeprefix("! ").partition(" ")[0]
+        kept[same] = _joined(kept[same], one) if same in kept else one
+    return sorted(kept.values(), key=lambda remark: -remark.weight)
+
+
+def _joined(one: Remark, other: Remark) -> Remark:
+    """``! heat`` of a reading and of a finding, ``limit 500 W`` and ``! limit``: the longer words,
+    the graver sign."""
+    grave, light = (one, other) if one.weight >= other.weight else (other, one)
+    words = max(one.text.removeprefix("! "), other.text.removeprefix("! "), key=len)
+    sign = "! " if "! " in (grave.text[:2], light.text[:2]) else ""
+    return Remark(grave.weight, f"{sign}{words}", grave.role or light.role)
 
 
 def remark_line(remarks: Sequence[Remark], width: int) -> Line:

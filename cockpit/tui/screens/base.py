@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from cockpit.tui.flow_request import FlowSubject
-from cockpit.tui.line import Line, Row
+from cockpit.tui.line import AnyRow, Line, Row
 from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.view import View
 from cockpit.tui.widgets.line_view import FixedLines, LineView
@@ -57,6 +57,13 @@ class Page(Screen[None]):
                 hints.setdefault(one.binding.id, (key, one.binding.description))
         return key_line(hints.values(), self.app.size.width, view.glyphs)
 
+    def key_of(self, id_: str) -> str:
+        """The key of a binding as bound now; empty where it is off."""
+        for one in self.active_bindings.values():
+            if one.binding.id == id_ and one.enabled:
+                return self.app.get_key_display(one.binding)
+        return ""
+
     def on_screen_resume(self) -> None:
         """Back in front: what was missed meanwhile is drawn."""
         self.call_after_refresh(self.redraw)
@@ -83,7 +90,9 @@ class SubPage(Page):
         yield page
         yield FixedLines(id="footer")
 
-    def show_page(self, view: View, title: Line, rows: Iterable[Row], header: Line | None) -> None:
+    def show_page(
+        self, view: View, title: Line, rows: Iterable[AnyRow], header: Line | None
+    ) -> None:
         """Fill the panes."""
         page = self.query_one("#page", LineView)
         page.header = header

@@ -14,9 +14,10 @@ from textual.screen import ModalScreen
 from cockpit.model.memory import RunOutcome
 from cockpit.tui.line import Line
 from cockpit.tui.messages import RowChosen
-from cockpit.tui.render.fix_lines import Fix, fix_lines, fix_rows, undo_fix
+from cockpit.tui.render.fix import Fix
+from cockpit.tui.render.fix_lines import fix_lines, fix_rows, undo_fix
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.key_line import key_line
+from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.screens.dialog import text_width
 from cockpit.tui.screens.run_dialog import RunDialog
 from cockpit.tui.widgets.line_view import FixedLines, LineView
@@ -68,7 +69,12 @@ class FixMenu(ModalScreen[Fix | None]):
 
 
 class FixDialog(RunDialog):
-    """One fix: the question, the outcome, its undo."""
+    """One fix: the value where there is one to choose, the question, the outcome, its undo."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "choose(-1)", "value before", id="dialog.value_before"),
+        Binding("right", "choose(1)", "next value", id="dialog.next_value"),
+    ]
 
     def __init__(self, fix: Fix) -> None:
         super().__init__()
@@ -77,6 +83,16 @@ class FixDialog(RunDialog):
     def question(self, width: int, glyphs: Glyphs) -> list[Line]:
         """What happens and what is lost."""
         return fix_lines(self._fix, self._fix.request.pid, width, glyphs)
+
+    def action_choose(self, step: int) -> None:
+        """Another value; not once it is being done."""
+        if not (self.is_busy or self.is_over):
+            self._fix = self._fix.stepped(step)
+            self.show()
+
+    def more_hints(self) -> list[Hint]:
+        """There are values."""
+        return [("← →", "another value")] if self._fix.choices else []
 
     def yes(self) -> str:
         """The question above says what."""

@@ -10,6 +10,7 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.history import Metric
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
+from cockpit.tui.render.finding_mentions import mentions
 from cockpit.tui.render.gpu_page import gpu_page, gpu_title
 from cockpit.tui.render.ledger_lines import ledger_lines
 from cockpit.tui.render.plot import plots
@@ -66,7 +67,8 @@ class GpuScreen(SubPage):
         title = gpu_title(gpu, width, view.glyphs, remarks)
         plotted = self._plot_lines(view, gpu, width)
         fields = gpu_page(gpu, width, view.glyphs)
-        self.show_lines(view, title, [*plotted, *fields, (), *self._ledger(view, width)])
+        told = mentions(view.snapshot, width, view.glyphs, gpu=self._index)
+        self.show_lines(view, title, [*told, *plotted, *fields, (), *self._ledger(view, width)])
 
     def _plot_lines(self, view: View, gpu: Gpu, width: int) -> list[Line]:
         beat = int(view.history.count * view.interval_s / PLOT_EVERY_S)

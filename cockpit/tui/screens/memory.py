@@ -22,7 +22,8 @@ from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.census_lines import census_lines, site_lines
-from cockpit.tui.render.fix_lines import Fix, detach_fix, fixes_of
+from cockpit.tui.render.fix import Fix
+from cockpit.tui.render.fix_lines import detach_fix, fixes_of
 from cockpit.tui.render.memory_bar import Slice, slices_of
 from cockpit.tui.render.memory_page import (
     device_lines,
@@ -107,6 +108,7 @@ class MemoryScreen(SubPage):
         self._stacks: Stacks | None = None
         self._asked_at = ""
         self._trouble: str | None = None
+        self._no_python: str | None = None
         self._plotted: tuple[object, ...] | None = None
         self._plots: list[Line] = []
         self._drawn: tuple[object, ...] = ()
@@ -116,6 +118,8 @@ class MemoryScreen(SubPage):
         """The segment map makes the bar exact, and costs two milliseconds."""
         if self._run_now() is not None:
             self._ask("segments")
+        else:
+            self._ask_whether_python()
 
     def choose(self, pid: int) -> None:
         """Show another process."""
@@ -125,6 +129,8 @@ class MemoryScreen(SubPage):
         self._forget()
         if self._tab != "bar" or self._run_now() is not None:
             self._ask("segments" if self._tab == "bar" else self._tab)
+        if self._run_now() is None:
+            self._ask_whether_python()
         self.redraw()
 
     # -- keys
@@ -169,7 +175,7 @@ class MemoryScreen(SubPage):
         """The menu; the dialog of what was chosen asks once."""
         from cockpit.tui.screens.fixes import FixMenu
 
-        run, view = self._run_now(), self.cockpit.view
+        run, view = self._living(), self.cockpit.view
         if run is None or view is None:
             self.notify("No agent is in this process: press a to attach.", timeout=4)
             return
@@ -179,8 +185,9 @@ class MemoryScreen(SubPage):
 
     def action_detach(self) -> None:
         """The dialog asks first."""
-        if self._run_now() is not None:
-            self._fix(detach_fix(self._pid))
+        run = self._living()
+        if run is not None:
+            self._fix(detach_fix(run))
 
     def _fix(self, fix: Fix | None) -> None:
         if fix is not None:
@@ -200,9 +207,10 @@ class MemoryScreen(SubPage):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all; attach and detach as they apply."""
-        if action in ("attach", "detach", "fix"):
-            attached = self._run_now() is not None
-            wanted = not attached if action == "attach" else attached
+        if action in ("detach", "fix"):
+            return self._living() is not None and self.cockpit.offers_actions
+        if action == "attach":
+            wanted = self._run_now() is None and self._no_python is None
             return wanted and self.cockpit.offers_actions
         return True
 
@@ -228,6 +236,19 @@ class MemoryScreen(SubPage):
             self._trouble = trouble
             view = self.cockpit.view
             self._asked_at = "" if view is None else view.snapshot.taken_at
+            self.redraw()
+
+    @work(exclusive=True, group="plan", exit_on_error=False)
+    async def _ask_whether_python(self) -> None:
+        """A plan of an attach says it, and changes nothing."""
+        pid = self._pid
+        ticks = None if self._process is None else self._process.start_ticks
+        try:
+            plan = await self.cockpit.session.attach_plan(pid, ticks)
+        except CockpitError:  # it has gone: the next snapshot says so
+            return
+        if pid == self._pid and plan.code == "not_python":
+            self._no_python = plan.sentence
             self.redraw()
 
     # -- drawing
@@ -319,7 +340,7 @@ class MemoryScreen(SubPage):
         run, glyphs = subject.run, view.glyphs
         if run is None:
             offers = self.cockpit.offers_actions
-            lines = driver_view_lines(subject, width, offers)
+            lines = driver_view_lines(subject, width, offers, self._no_python)
             return [glyphs.finish(line) for line in (*lines, *driver_bars(subject, width, glyphs))]
         lines = framework_lines(subject, width)
         for device in run.devices:
@@ -350,6 +371,11 @@ class MemoryScreen(SubPage):
         view = self.cockpit.view
         runs: Sequence[Run] = () if view is None else view.snapshot.runs
         return next((run for run in runs if run.pid == self._pid), None)
+
+    def _living(self) -> Run | None:
+        """The run where something can still be done in it."""
+        run = self._run_now()
+        return None if run is None or run.state == "ended" else run
 
     def _sum(self, run: Run) -> list[Slice]:
         """The slices of all devices together: a fix works on all of them."""

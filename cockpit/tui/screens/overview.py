@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from cockpit.model.action import Target
+from cockpit.model.finding import Finding
 from cockpit.model.history import Metric
 from cockpit.model.process import Process
 from cockpit.model.time import moment
@@ -25,6 +26,7 @@ from cockpit.tui.render.alerts import Alert, alert_line, alerts
 from cockpit.tui.render.columns import Table
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_strip, newest_events
+from cockpit.tui.render.finding_words import troubled
 from cockpit.tui.render.gpu_rows import gpu_lines
 from cockpit.tui.render.host_line import TitleState, host_line, replay_words, title_line
 from cockpit.tui.render.layout import OverviewLayout, overview
@@ -59,7 +61,7 @@ class OverviewScreen(Page):
         "replay.on",
         "filter",
         "kill",
-        "trouble",
+        "app.findings",
         "app.quit",
         "tag",
         "memory",
@@ -72,6 +74,7 @@ class OverviewScreen(Page):
         "app.topology",
         "metric",
         "app.pause",
+        "trouble",
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         # Priority: handled before the next key is read, so that what is typed ahead is the filter.
@@ -225,21 +228,18 @@ class OverviewScreen(Page):
 
     def _hint(self, found: Sequence[Alert]) -> str:
         """What a key does about the first alert: never a key that would do it to another row."""
-        self._trouble = found[0] if found else None
-        if not found or (found[0].pid is None and found[0].gpu is None):
+        self._trouble = first = found[0] if found else None
+        if first is None:
+            return ""
+        if first.finding is not None and not _is_for_killing(first.finding):
+            return f"{self.key_of('app.findings')}: what to do"
+        if first.pid is None and first.gpu is None:
             return ""
         process = self._under_cursor()
-        if found[0].pid is None or process is None or process.pid != found[0].pid:
-            return f"{self._key_of('trouble')}: go there"
-        key = self._key_of("kill")
+        if first.pid is None or process is None or process.pid != first.pid:
+            return f"{self.key_of('trouble')}: go there"
+        key = self.key_of("kill")
         return f"{key}: kill it" if key else ""
-
-    def _key_of(self, id_: str) -> str:
-        """As bound now; empty where the binding is off."""
-        for one in self.active_bindings.values():
-            if one.binding.id == id_ and one.enabled:
-                return self.app.get_key_display(one.binding)
-        return ""
 
     def _show_processes(self, view: View, width: int) -> None:
         every = view.snapshot.processes
@@ -254,6 +254,7 @@ class OverviewScreen(Page):
             attached=[run.pid for run in view.snapshot.runs if run.state != "ended"],
             processes=sorted_,
             stale=[gpu.index for gpu in view.snapshot.gpus if gpu.state != "ok"],
+            troubled=troubled(view.snapshot.findings),
         )
         self._table = table.table
         self._processes.header = process_header(table, self._sort)
@@ -361,7 +362,8 @@ class OverviewScreen(Page):
         self.redraw()
 
     def action_trouble(self) -> None:
-        """The cursor goes to the process of the first alert; without one, its GPU opens."""
+        """The cursor goes to the process of the first alert; without one, its GPU opens; else
+        the findings."""
         view, trouble = self.cockpit.view, self._trouble
         if view is None or trouble is None:
             return
@@ -370,8 +372,10 @@ class OverviewScreen(Page):
             self._processes.cursor = identity(found[0])
             self._processes.focus()
             self.redraw()
-        elif trouble.gpu is not None:
-            self.cockpit.open_gpu(trouble.gpu)
+        elif any(gpu.index == trouble.gpu for gpu in view.snapshot.gpus):
+            self.cockpit.open_gpu(trouble.gpu or 0)
+        else:
+            self.cockpit.action_findings()
 
     def action_memory(self) -> None:
         """The memory page of the row under the cursor."""
@@ -437,6 +441,11 @@ class OverviewScreen(Page):
                 [self._alerts(view, alerts(view.snapshot), self.app.size.width)]
             )
 
+    @on(events.Click, "#alerts")
+    def open_findings(self) -> None:
+        """A click on what is wrong: all of it, with evidence."""
+        self.cockpit.action_findings()
+
     @on(RowChosen, "#processes")
     def open_process(self) -> None:
         """Enter on a process."""
@@ -462,6 +471,11 @@ class OverviewScreen(Page):
             self._filter = Filter()
         self._processes.focus()
         self.redraw()
+
+
+def _is_for_killing(finding: Finding) -> bool:
+    """Its first fix is to end the process: only then is the kill key an answer to it."""
+    return bool(finding.fixes) and finding.fixes[0].kind == "kill"
 
 
 def _replay(view: View) -> str | None:

@@ -14,6 +14,7 @@ from cockpit.model.time import moment
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.finding_mentions import mentions
 from cockpit.tui.render.process_page import environment_lines, process_page, process_title
 from cockpit.tui.screens.base import SubPage
 from cockpit.tui.view import View, utc_offset_s
@@ -88,7 +89,8 @@ class ProcessScreen(SubPage):
             self._process = found[0]
         title = process_title(self._process, width, view.glyphs)
         gone: list[Line] = [] if found else [((" It holds no GPU memory any more.", "warn"),)]
-        self.show_lines(view, title, [*gone, *self._body(view, width)])
+        told = mentions(view.snapshot, width, view.glyphs, pid=self._process.pid)
+        self.show_lines(view, title, [*gone, *told, *self._body(view, width)])
 
     def _body(self, view: View, width: int) -> list[Line]:
         trouble: list[Line] = []

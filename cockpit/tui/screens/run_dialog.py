@@ -87,9 +87,23 @@ class RunDialog(ModalScreen[bool]):
         """What ``enter`` does, in two words."""
         raise NotImplementedError
 
+    def more_hints(self) -> list[Hint]:
+        """Keys of the question besides yes and no."""
+        return []
+
     async def perform(self) -> RunOutcome:
         """Raises CockpitError with a sentence."""
         raise NotImplementedError
+
+    @property
+    def is_busy(self) -> bool:
+        """It is being done."""
+        return self._busy
+
+    @property
+    def is_over(self) -> bool:
+        """It was done, or has failed."""
+        return self._outcome is not None or self._error is not None
 
     # -- keys
 
@@ -100,7 +114,7 @@ class RunDialog(ModalScreen[bool]):
 
     def action_confirm(self) -> None:
         """Do it; after the end, leave."""
-        if self._outcome is not None or self._error is not None:
+        if self.is_over:
             self.action_leave()
         elif not self._busy and self.can_confirm():
             if self._seen_whole:
@@ -198,10 +212,10 @@ class RunDialog(ModalScreen[bool]):
     def _hints(self) -> list[Hint]:
         if self._busy:
             return [("esc", "leave; it goes on")]
-        if self._outcome is not None or self._error is not None:
+        if self.is_over:
             can_undo = self._outcome is not None and self._outcome.undo is not None
             return [("enter", "close"), *([("u", "undo")] if can_undo else [])]
-        hints: list[Hint] = [("esc", "leave it alone")]
+        hints: list[Hint] = [*self.more_hints(), ("esc", "leave it alone")]
         yes = self.yes() if self._seen_whole else "see the rest first"
         return [("enter", yes), *hints] if self.can_confirm() else hints
 

@@ -58,7 +58,9 @@ class LineView(Widget, can_focus=True):
         Binding("pagedown", "page_down", "Page down", show=False, id="list.page_down"),
         Binding("home,g", "home", "First row", show=False, id="list.home"),
         Binding("end,G", "end", "Last row", show=False, id="list.end"),
-        Binding("enter", "choose", "Details", show=False, id="list.choose"),
+        Binding(
+            "enter", "choose", "Details", show=False, id="list.choose", key_display="enter"
+        ),  # Textual's own sign for it is not ASCII
     ]
 
     cursor: reactive[Hashable | None] = reactive(None, repaint=False, always_update=False)

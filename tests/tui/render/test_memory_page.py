@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from test_memory_bar import RUN, devices, glyph_sets, segments
 from test_widths import hostile, processes
 
+from cockpit.agent.agent import MAX_PROFILE_STEPS, checked_setting
 from cockpit.model.memory import (
     AllocationSite,
     AttachPlan,
@@ -185,8 +186,26 @@ def test_the_live_memory_of_an_attached_vllm_is_called_what_it_is():
 def test_a_run_on_the_cpu_is_offered_nothing_that_calls_cuda():
     run = Run(pid=4711, cuda_initialized=False)
     requests = [fix.request for fix in fixes_of(run, [], "pytorch")]
-    assert {one.op for one in requests} == {"gc", "set"}
+    assert {one.op for one in requests} == {"gc", "set", "profile"}
     assert {one.name for one in requests} == {None, "matmul_precision"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(None, "has ended"), (3, "has ended with exit status 3"), (143, "was killed by SIGTERM")],
+)
+def test_the_end_of_a_run_is_told_as_it_was(status, words):
+    subject = a_subject(run=Run(pid=4711, state="ended", exit_status=status))
+    assert plain(state_lines(subject, 120, "–")[0]) == f" ! pid 4711 {words}."
+
+
+def test_every_value_that_is_offered_is_one_that_the_agent_takes():
+    for fix in fixes_of(Run(pid=1, devices=(RUN,)), slices_of(RUN), None):
+        for request in {fix.request, *(one.request for one in fix.choices)}:
+            if request.op == "set":
+                checked_setting(request.name, request.value)
+            elif request.op == "profile":
+                assert 1 <= request.steps <= MAX_PROFILE_STEPS
 
 
 def test_empty_cache_says_beforehand_how_much_is_stuck():
@@ -402,7 +421,7 @@ def test_dialogs_fit_and_are_clean(sentence, path, more, width, glyphs):
     for way in ("agent", "ptrace", None):
         plan = AttachPlan(pid=1, start_ticks=None, way=way, sentence=sentence)
         assert_clean(attach_lines(plan, width, glyphs), width, glyphs)
-    fixes = [*fixes_of(Run(pid=1, devices=(RUN,)), slices_of(RUN), None), detach_fix(1)]
+    fixes = [*fixes_of(Run(pid=1, devices=(RUN,)), slices_of(RUN), None), detach_fix(Run(pid=1))]
     assert_clean([row.line for row in fix_rows(fixes, width, glyphs)], width, glyphs)
     for fix in fixes:
         assert_clean(fix_lines(fix, 1, width, glyphs), width, glyphs)

@@ -1,0 +1,270 @@
+"""Environment variables that a guided fix may set for the next run: data, and how values merge."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """One change of the environment."""
+
+    id: str
+    name: str
+    value: str | None
+    """None: the variable is removed."""
+    does: str
+    costs: str
+    source: str
+    """The page that documents it."""
+    diagnostic: bool = False
+    """Only to find a cause: not for a run that is to finish."""
+
+
+_CUDA_SEMANTICS = "PyTorch: CUDA semantics, Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF"
+_TORCH_CUDA = "PyTorch: CUDA environment variables"
+_TORCH_NCCL = "PyTorch: ProcessGroupNCCL environment variables"
+_FLIGHT = "PyTorch: Flight Recorder for debugging"
+_NCCL = "NVIDIA NCCL: environment variables"
+_COMPILE = "PyTorch: torch.compile troubleshooting"
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(
+        "expandable_segments",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "expandable_segments:True",
+        "Segments grow in place, so that free memory is not cut into unusable pieces.",
+        "nothing measurable; tensors shared between processes by CUDA IPC need torch 2.5 or newer",
+        _CUDA_SEMANTICS,
+    ),
+    Variable(
+        "launch_blocking",
+        "CUDA_LAUNCH_BLOCKING",
+        "1",
+        "Each kernel is waited for: the traceback then names the line that really failed.",
+        "much speed (small kernels run several times slower); races may disappear",
+        _TORCH_CUDA,
+        True,
+    ),
+    Variable(
+        "no_caching",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "1",
+        "Each tensor gets memory of its own, so that compute-sanitizer sees writes out of bounds.",
+        "very much speed: each allocation is a cudaMalloc",
+        _TORCH_CUDA,
+        True,
+    ),
+    Variable(
+        "nccl_debug",
+        "NCCL_DEBUG",
+        "INFO",
+        "NCCL prints versions, transports, rings and its warnings.",
+        "some hundred lines of output at the start",
+        _NCCL,
+        True,
+    ),
+    Variable(
+        "nccl_debug_subsystems",
+        "NCCL_DEBUG_SUBSYS",
+        "INIT,ENV,NET,GRAPH",
+        "Limits what NCCL_DEBUG prints to the parts in which set-up fails.",
+        "nothing",
+        _NCCL,
+        True,
+    ),
+    Variable(
+        "distributed_debug",
+        "TORCH_DISTRIBUTED_DEBUG",
+        "DETAIL",
+        "Each collective is checked over all ranks: a mismatch becomes an error that names it.",
+        "an extra collective for each collective",
+        "PyTorch: torch.distributed, Debugging torch.distributed applications",
+        True,
+    ),
+    Variable(
+        "flight_recorder",
+        "TORCH_FR_BUFFER_SIZE",
+        "2000",
+        "The last 2000 collectives of each rank are kept (before torch 2.9: the old name).",
+        "a few hundred bytes a collective",
+        _FLIGHT,
+        True,
+    ),
+    Variable(
+        "flight_recorder_old",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE",
+        "2000",
+        "The same for torch before 2.9.",
+        "a few hundred bytes a collective",
+        _FLIGHT,
+        True,
+    ),
+    Variable(
+        "dump_on_timeout",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT",
+        "1",
+        "At a time-out each rank writes what it recorded.",
+        "nothing",
+        _TORCH_NCCL,
+        True,
+    ),
+    Variable(
+        "nccl_async_errors",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "1",
+        "A time-out or an error of NCCL ends the process instead of leaving it hanging.",
+        "nothing",
+        _TORCH_NCCL,
+    ),
+    Variable(
+        "nccl_heartbeat",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+        "1800",
+        "The watchdog waits longer for its own thread before it ends the process.",
+        "a real hang is noticed later",
+        _TORCH_NCCL,
+    ),
+    Variable(
+        "nccl_p2p_off",
+        "NCCL_P2P_DISABLE",
+        "1",
+        "GPUs exchange data through host memory instead of directly.",
+        "speed: NVLink and PCIe peer access are not used",
+        _NCCL,
+    ),
+    Variable(
+        "nccl_shm_off",
+        "NCCL_SHM_DISABLE",
+        "1",
+        "NCCL uses no shared memory, for containers whose /dev/shm is too small.",
+        "speed: traffic goes over the network interface",
+        _NCCL,
+    ),
+    Variable(
+        "nccl_ib_off",
+        "NCCL_IB_DISABLE",
+        "1",
+        "NCCL uses TCP instead of InfiniBand or RoCE.",
+        "much speed between nodes",
+        _NCCL,
+    ),
+    Variable(
+        "one_thread",
+        "OMP_NUM_THREADS",
+        "1",
+        "Each process computes on the CPU with one thread; torchrun's own default.",
+        "CPU-bound parts (tokenisation, augmentation in the main process) may become slower",
+        "PyTorch: Performance tuning guide; torchrun (Elastic Launch)",
+    ),
+    Variable(
+        "no_dynamo",
+        "TORCHDYNAMO_DISABLE",
+        "1",
+        "torch.compile does nothing: the model runs eagerly.",
+        "the speed that compiling had brought",
+        _COMPILE,
+    ),
+    Variable(
+        "no_compile",
+        "TORCH_COMPILE_DISABLE",
+        "1",
+        "The newer name of the same, from torch 2.6 on.",
+        "the speed that compiling had brought",
+        _COMPILE,
+    ),
+    Variable(
+        "all_gpus_visible",
+        "CUDA_VISIBLE_DEVICES",
+        None,
+        "The program sees all GPUs again.",
+        "a program that takes all GPUs that it sees will take all of them",
+        "NVIDIA CUDA programming guide: environment variables",
+    ),
+    Variable(
+        "pci_order",
+        "CUDA_DEVICE_ORDER",
+        "PCI_BUS_ID",
+        "CUDA counts GPUs as nvidia-smi does, instead of the fastest first.",
+        "nothing",
+        "NVIDIA CUDA programming guide: environment variables",
+    ),
+    Variable(
+        "cpp_stacks",
+        "TORCH_SHOW_CPP_STACKTRACES",
+        "1",
+        "Errors of torch's C++ code carry its stack.",
+        "nothing",
+        "PyTorch: Miscellaneous environment variables",
+        True,
+    ),
+)
+
+
+def variable(id_: str) -> Variable:
+    """Raises KeyError."""
+    return {one.id: one for one in VARIABLES}[id_]
+
+
+def allocator_setting(
+    environment: Mapping[str, str], setting: str, torch_version: str | None = None
+) -> tuple[str, str]:
+    """(name, value) that adds ``expandable_segments:True`` to what is set there already.
+
+    torch 2.9 renamed PYTORCH_CUDA_ALLOC_CONF to PYTORCH_ALLOC_CONF and still reads the old name;
+    the one that the run has set is kept. Source: PyTorch, CUDA semantics.
+    """
+    old, new = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+    preferred = new if _at_least(torch_version, (2, 9)) else old
+    # Where both are set, a new torch takes the new name and an old one knows only the old.
+    name = (
+        preferred
+        if preferred in environment
+        else next(
+            (one for one in (new, old) if one in environment and _reads(one, torch_version)),
+            preferred,
+        )
+    )
+    key = setting.partition(":")[0]
+    kept = [part for part in _settings(environment.get(name, "")) if part.partition(":")[0] != key]
+    return name, ",".join([*kept, setting])
+
+
+def _reads(name: str, torch_version: str | None) -> bool:
+    return name == "PYTORCH_CUDA_ALLOC_CONF" or _at_least(torch_version, (2, 9))
+
+
+def _settings(text: str) -> list[str]:
+    """Parts between commas, but not in brackets (``roundup_power2_divisions:[256:1,512:2]``)."""
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text) if part.strip()]
+
+
+def _at_least(version: str | None, wanted: tuple[int, int]) -> bool:
+    match = re.match(r"(\d+)\.(\d+)", version or "")
+    return match is not None and (int(match[1]), int(match[2])) >= wanted
+
+
+_CUDA_LIBRARY = re.compile(r"lib(?:cublas|cublasLt|cudnn\w*|cudart|nccl|cusparse|cufft)\.so")
+
+
+def without_foreign_cuda(path: str) -> tuple[str | None, tuple[str, ...]]:
+    """LD_LIBRARY_PATH without entries that hold CUDA libraries; the entries that went.
+
+    A wheel of torch brings its own CUDA libraries and finds them without this variable, so an entry
+    with libcublas, libcudnn or libcudart can only replace them by another version. Entries with
+    the driver's libcuda stay. The first part is None where nothing is left.
+    """
+    entries = [entry for entry in path.split(os.pathsep) if entry]
+    gone = tuple(entry for entry in entries if _has_cuda_library(entry))
+    kept = [entry for entry in entries if entry not in gone]
+    return (os.pathsep.join(kept) or None), gone
+
+
+def _has_cuda_library(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as found:
+            return any(_CUDA_LIBRARY.match(one.name) for one in found)
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Pure: snapshots over time, and a few looks at stacks, to findings. Start with watch.py."""

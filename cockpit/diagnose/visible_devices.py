@@ -1,0 +1,91 @@
+"""CUDA_VISIBLE_DEVICES against the GPUs that there are: what it hides, and what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+NONE_WORDS = ("", "-1", "NoDevFiles", "void", "none")
+"""``NoDevFiles`` and ``-1`` come from Slurm for a job without ``--gres``."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as NVML lists it."""
+
+    index: int
+    uuid: str
+    mig: tuple[str, ...] = ()
+    """UUIDs of its MIG instances."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is wrong with a value and what would be right."""
+
+    problem: str | None
+    """A sentence; None: it hides nothing by mistake."""
+    value: str | None
+    """To set; None: to unset."""
+
+
+def advise(value: str | None, devices: Sequence[Device], *, slurm: bool = False) -> Advice:
+    """``value`` as the process was started with; None: not set.
+
+    CUDA reads the list up to the first entry that names no device, and counts devices
+    fastest-first where CUDA_DEVICE_ORDER does not say PCI_BUS_ID: only the range of an index is
+    judged here, not which GPU it means.
+    https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
+    """
+    if value is None:
+        return Advice(None, None)
+    entries = [entry.strip() for entry in value.split(",")]
+    if entries[0] in NONE_WORDS:
+        return _hides_all(value, slurm)
+    good = [entry for entry in entries if _names(entry, devices)]
+    bad = next((entry for entry in entries if not _names(entry, devices)), None)
+    if bad is not None:
+        return _bad_entry(value, bad, good, devices)
+    if len(set(entries)) < len(entries):
+        once = ",".join(dict.fromkeys(entries))
+        return Advice(f"CUDA_VISIBLE_DEVICES={value} names a device twice: CUDA shows none.", once)
+    instances = [entry for entry in entries if entry.startswith("MIG-")]
+    if len(instances) > 1:
+        return Advice("A process can use one MIG instance only: the first.", instances[0])
+    return Advice(None, value)
+
+
+def _hides_all(value: str, slurm: bool) -> Advice:
+    if slurm:
+        return Advice(
+            f"CUDA_VISIBLE_DEVICES is {value!r}: Slurm gave this job no GPU. Ask for one "
+            "(--gres=gpu:1 or --gpus=1); to unset it would take other people's.",
+            value,
+        )
+    return Advice(f"CUDA_VISIBLE_DEVICES is {value!r}, which hides every GPU.", None)
+
+
+def _bad_entry(value: str, bad: str, good: list[str], devices: Sequence[Device]) -> Advice:
+    problem = (
+        f"{bad} in CUDA_VISIBLE_DEVICES={value} names no GPU of this machine: CUDA ignores it and "
+        "all that follow."
+    )
+    if bad.startswith("GPU-"):
+        meant = max((device.uuid for device in devices), key=lambda u: _shared(u, bad), default="")
+        if _shared(meant, bad) >= len("GPU-") + 4:
+            fixed = [meant if entry == bad else entry for entry in value.split(",")]
+            return Advice(problem, ",".join(fixed))
+    return Advice(problem, ",".join(dict.fromkeys(good)) or None)
+
+
+def _names(entry: str, devices: Sequence[Device]) -> bool:
+    if entry.isdigit():
+        return int(entry) < len(devices)
+    if entry.startswith("GPU-") and len(entry) > 4:
+        return sum(device.uuid.startswith(entry) for device in devices) == 1
+    return any(entry in device.mig for device in devices)
+
+
+def _shared(a: str, b: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -1,0 +1,336 @@
+"""What a flow is told: the log's diagnosis, the process, its command, the checkup, the stacks.
+
+On a demo or a recording nothing of this host is read but a log file that the user names.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import BinaryIO
+
+from msgspec.structs import replace
+
+from cockpit import diagnose
+from cockpit.act.journal import Journal
+from cockpit.attach import run_record
+from cockpit.attach.run_record import RunRecord
+from cockpit.engine.flow_store import Saved, Store
+from cockpit.engine.machine import Machine, Say
+from cockpit.engine.run_commands import from_process, from_record, typed
+from cockpit.engine.run_looks import measure
+from cockpit.errors import CockpitError, TargetGoneError
+from cockpit.flows.flow import Known, Need
+from cockpit.flows.machine import State
+from cockpit.model.checkup import Checkup, CheckupRequest
+from cockpit.model.finding import Finding
+from cockpit.model.flow import Done, FlowId, FlowRequest
+from cockpit.model.memory import Stacks
+from cockpit.model.process import Process
+from cockpit.model.remedy import Outcome
+from cockpit.model.run import Run
+from cockpit.model.run_command import RunCommand, RunMeasure
+from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean, clean_command
+from cockpit.paths import state_directory
+
+RECENT_S = 86400.0
+"""A run that failed within this time may be the one that is meant."""
+MOST_RUNS = 6
+MOST_RANKS = 16
+FROM_LOGS: frozenset[FlowId] = frozenset({"oom", "kernel-fault", "no-cuda", "multi-gpu", "slow"})
+_SEVERITIES = ("info", "warning", "error")
+_QUIET = frozenset({"unknown", "benign", "recovered"})
+
+Question = tuple[str, str, tuple[tuple[str, str], ...]]
+"""key, text, (value, text)"""
+
+
+class Facts:
+    """For one flow. What is found out once about a run is kept: it may be gone the next time."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._live = machine.source == "live"
+        self._folder = state_directory(os.environ) if self._live else None
+        self._store = Store(self._folder)
+        self.journal = Journal() if self._live else None
+        self._command: RunCommand | None = None
+        self._checkup: Checkup | None = None
+        self._before: RunMeasure | None = None
+
+    # -- where it starts from
+
+    def completed(self, request: FlowRequest) -> FlowRequest:
+        """With the kept run of the pid, where there is one. Raises TargetGoneError for no log."""
+        if request.log is not None:
+            try:
+                os.close(os.open(request.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            except OSError as error:
+                raise TargetGoneError(f"{clean(request.log)}: {error.strerror}.") from error
+        known = request.run or request.command
+        if not known and request.pid is not None and self._folder is not None:
+            record = run_record.record_of(str(self._folder), request.pid)
+            if record is not None:
+                return replace(request, run=record.meta.id)
+        return request
+
+    def of_run(self, request: FlowRequest, run: str) -> FlowRequest:
+        """The user has said which run it is; empty: none of those."""
+        return replace(request, run=run or None)
+
+    def after(self, request: FlowRequest, outcome: Outcome) -> FlowRequest:
+        """A run that was started by a fix is the one that the flow is about from then on."""
+        if outcome.path is None or self._folder is None:
+            return request
+        with suppress(TargetGoneError):
+            record = run_record.load_run(outcome.path)
+            return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
+        return request
+
+    def flow_of(self, known: Known) -> FlowId | None:
+        """By the diagnosis of the log, or the finding that the flow starts from."""
+        finding = known.finding
+        if finding is None or finding.cause in _QUIET:
+            return None
+        return finding.flow if finding.flow in FROM_LOGS | {"vram-held"} else None  # type: ignore[return-value]
+
+    def question(
+        self, flow: FlowId, request: FlowRequest, id_: str, state: State
+    ) -> Question | None:
+        """What only the user knows before the flow can look: which run, and whether to go on."""
+        answers = dict(state.answers)
+        saved = self._store.unfinished(flow, id_) if not state.done else None
+        if saved is not None and "take_up" not in answers:
+            return (
+                "take_up",
+                f"This flow was left at {saved.saved_at} after: "
+                + "; ".join(clean(one.title) for one in saved.done),
+                (
+                    ("go_on", "go on where it was left; what was done can be taken back"),
+                    ("anew", "start anew; what was done stays"),
+                ),
+            )
+        told = request.log or request.run or request.pid or request.command
+        if told or flow not in FROM_LOGS or "run" in answers or state.done:
+            return None
+        runs = self._failed_runs()
+        if not runs:
+            return None
+        options = tuple((one.meta.id, _run_words(one)) for one in runs)
+        return "run", "Which run?", (*options, ("", "none of these"))
+
+    # -- looking
+
+    def look(
+        self,
+        request: FlowRequest,
+        snapshot: Snapshot,
+        needs: Collection[Need],
+        *,
+        answers: Mapping[str, str],
+        done: tuple[Done, ...],
+        say: Say,
+    ) -> Known:
+        """Everything that this flow needs. Raises CockpitError where the engine has nothing."""
+        process = _process(snapshot, request)
+        run = next((one for one in snapshot.runs if one.pid == request.pid), None)
+        if "command" in needs:
+            self._command = self._find_command(request, run) or self._command
+            self._before = self._measured(run) or self._before
+        if "checkup" in needs:
+            self._checkup = self._examine(request, say) or self._checkup
+        return Known(
+            request=request,
+            snapshot=snapshot,
+            uid=os.geteuid(),
+            finding=self._finding(request, snapshot),
+            process=process,
+            run=run,
+            command=self._command,
+            before=self._before,
+            checkup=self._checkup if "checkup" in needs else None,
+            stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
+            answers=answers,
+            done=done,
+        )
+
+    def subject(self, request: FlowRequest, known: Known | None) -> str:
+        """``pid 4711 · rank 3 · train.py:156``."""
+        parts = []
+        if request.pid is not None:
+            parts.append(f"pid {request.pid}")
+        if known is not None and known.process is not None and known.process.rank is not None:
+            parts.append(f"rank {known.process.rank}")
+        record = self._record(request.run)
+        if record is not None:
+            parts.append(clean(record.meta.name))
+        if request.log is not None:
+            parts.append(clean(os.path.basename(request.log)))
+        place = known.fact("place") if known is not None else None
+        if isinstance(place, str):
+            parts.append(clean(os.path.basename(place)))
+        return " · ".join(parts)
+
+    def _finding(self, request: FlowRequest, snapshot: Snapshot) -> Finding | None:
+        logged = self._diagnosed(request)
+        if logged is not None and logged.cause not in _QUIET:
+            return logged
+        return _live_finding(request, snapshot) or logged
+
+    def _diagnosed(self, request: FlowRequest) -> Finding | None:
+        if request.log is None and request.run is None:
+            return None
+        try:
+            with self._log(request) as stream:
+                return diagnose.diagnose(stream)
+        except (OSError, TargetGoneError):
+            return None
+
+    def _log(self, request: FlowRequest) -> BinaryIO:
+        if request.log is not None:
+            return open(request.log, "rb")
+        record = self._record(request.run)
+        if record is None:
+            raise TargetGoneError("The record of this run is gone.")
+        return io.BytesIO("\n".join(record.output()).encode(errors="replace"))
+
+    def _measured(self, run: Run | None) -> RunMeasure | None:
+        """Of the run before anything was changed: a later one does not count."""
+        if self._command is None or (self._before is not None and run is None):
+            return None
+        return measure(self._command.directory, run)
+
+    def _find_command(self, request: FlowRequest, run: Run | None) -> RunCommand | None:
+        found = self._command_of(request)
+        if found is None or run is None or run.torch_version is None:
+            return found
+        return replace(found, torch_version=run.torch_version)
+
+    def _command_of(self, request: FlowRequest) -> RunCommand | None:
+        if not self._live:
+            return None
+        record = self._record(request.run)
+        try:
+            if record is not None:
+                return from_record(record.directory)
+            if request.command:
+                return typed(request.command, request.cwd or os.getcwd())
+            if request.pid is not None:
+                return from_process(request.pid, request.start_ticks)
+        except CockpitError:
+            return None
+        return None
+
+    def _examine(self, request: FlowRequest, say: Say) -> Checkup | None:
+        """With the run's own interpreter, where it is known."""
+        command = self._command
+        python = command.interpreter if command is not None else None
+        pid = request.pid if _is_alive(request) else None
+        wanted = CheckupRequest(pid=pid, python=None if pid is not None else python)
+        try:
+            return self._machine.checkup(wanted, say)
+        except CockpitError as error:
+            say(str(error))
+            return None
+
+    def _stacks(self, request: FlowRequest, snapshot: Snapshot) -> dict[int, Stacks]:
+        """Of every rank of the job."""
+        found = {}
+        for process in _ranks(request, snapshot)[:MOST_RANKS]:
+            with suppress(CockpitError):
+                answer = self._machine.ask_run(process.pid, "stacks", False)
+                if isinstance(answer, Stacks):
+                    found[process.pid] = answer
+        return found
+
+    # -- kept runs
+
+    def record_directory(self, request: FlowRequest) -> str | None:
+        """Of the kept run that the flow is about."""
+        record = self._record(request.run)
+        return record.directory if record is not None else None
+
+    def _record(self, run: str | None) -> RunRecord | None:
+        if run is None or self._folder is None:
+            return None
+        with suppress(TargetGoneError):
+            return run_record.find_run(str(self._folder), run)
+        return None
+
+    def _failed_runs(self) -> list[RunRecord]:
+        if self._folder is None:
+            return []
+        runs = run_record.list_runs(str(self._folder))
+        failed = [one for one in runs if one.exit is not None and one.exit.status != 0]
+        return [one for one in failed if _age_s(one) < RECENT_S][:MOST_RUNS]
+
+    # -- taken up again
+
+    def save(self, id_: str, request: FlowRequest, state: State) -> None:
+        """Where the flow stands."""
+        self._store.save(id_, request, state)
+
+    def forget(self, id_: str) -> None:
+        """It is over."""
+        self._store.forget(id_)
+
+    def unfinished(self, flow: FlowId, but: str) -> Saved | None:
+        """One that was left half-way."""
+        return self._store.unfinished(flow, but)
+
+
+def _process(snapshot: Snapshot, request: FlowRequest) -> Process | None:
+    for one in snapshot.processes:
+        if one.pid == request.pid and request.start_ticks in (None, one.start_ticks):
+            return one
+    return None
+
+
+def _live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
+    """The worst one of this process, else of this flow; one of another process is not ours."""
+    rows = [
+        one
+        for one in snapshot.findings
+        if (request.pid is None or one.pid in (None, request.pid))
+        and (request.flow is None or one.flow == request.flow)
+    ]
+    own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
+    return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
+
+
+def _ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
+    """The processes of the same job: same launcher or same world; without a pid all ranks."""
+    ranked = [one for one in snapshot.processes if one.rank is not None and one.visible]
+    mine = _process(snapshot, request)
+    if mine is None:
+        return ranked if request.pid is None else []
+    return [
+        one
+        for one in ranked
+        if one.world_size == mine.world_size and (one.ppid == mine.ppid or one.uid == mine.uid)
+    ] or [mine]
+
+
+def _is_alive(request: FlowRequest) -> bool:
+    return request.pid is not None and run_record.start_ticks(request.pid) is not None
+
+
+def _run_words(record: RunRecord) -> str:
+    assert record.exit is not None
+    how = record.exit.signal or f"status {record.exit.status}"
+    command = clean_command(record.meta.command, record.meta.name)[:50]
+    return f"{record.meta.started_at[11:16]} {command} ({how})"
+
+
+def _age_s(record: RunRecord) -> float:
+    assert record.exit is not None
+    try:
+        ended = datetime.fromisoformat(record.exit.ended_at.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+    return time.time() - ended

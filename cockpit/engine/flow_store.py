@@ -1,0 +1,126 @@
+"""What a flow leaves on disk: its place, to be taken up again, and its lines in the journal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from cockpit.act.journal import Entry, Journal, bounded
+from cockpit.errors import CockpitError
+from cockpit.flows.machine import State
+from cockpit.model.flow import Done, FlowId, FlowRequest
+from cockpit.model.remedy import Outcome, Preview
+from cockpit.model.text import clean
+from cockpit.model.time import iso
+from cockpit.procfs import account_name
+
+FORGOTTEN_AFTER_S = 7 * 86400.0
+Owner = tuple[int, int | None]
+"""pid and start ticks of the engine that has a flow open."""
+
+
+class Saved(Struct, frozen=True, kw_only=True):
+    """A flow that something was done in."""
+
+    id: str
+    saved_at: str
+    request: FlowRequest
+    done: tuple[Done, ...]
+    tried: tuple[str, ...]
+
+
+class Store:
+    """``flows/<id>.json`` in the state directory; None: nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder / "flows" if folder is not None else None
+
+    def save(self, id_: str, request: FlowRequest, state: State) -> None:
+        """All of it or nothing. A disk that is full loses the taking up, not the flow."""
+        if self._folder is None:
+            return
+        saved = Saved(
+            id=id_,
+            saved_at=iso(time.time()),
+            request=request,
+            done=state.done,
+            tried=state.tried,
+        )
+        path = self._folder / f"{id_}.json"
+        partial = path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(saved))
+            os.replace(partial, path)
+
+    def forget(self, id_: str) -> None:
+        """It is over."""
+        if self._folder is not None:
+            with suppress(OSError):
+                (self._folder / f"{id_}.json").unlink()
+
+    def unfinished(self, flow: FlowId, but: str) -> Saved | None:
+        """The newest of this flow that was left half-way; what is old is removed."""
+        found = [one for one in self._all() if one.request.flow == flow and one.id != but]
+        return max(found, key=lambda one: one.saved_at, default=None)
+
+    def _all(self) -> list[Saved]:
+        found = []
+        for path in sorted(self._folder.glob("*.json")) if self._folder is not None else ():
+            with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                if time.time() - path.stat().st_mtime > FORGOTTEN_AFTER_S:
+                    path.unlink()
+                else:
+                    found.append(msgspec.json.decode(path.read_bytes(), type=Saved))
+        return found
+
+
+def journalled(
+    journal: Journal | None,
+    operation: str,
+    preview: Preview,
+    pids: tuple[int, ...],
+    act: Callable[[], Outcome],
+) -> Outcome:
+    """Intent before, result after. ``journal`` None: whoever acts writes the lines itself."""
+    if journal is None:
+        return act()
+    name = f"{operation}-{time.monotonic_ns():x}"
+
+    def write(
+        phase: Literal["intent", "result"], outcome: str | None, sentence: str | None
+    ) -> None:
+        journal.write(
+            Entry(
+                at=iso(time.time()),
+                uid=os.geteuid(),
+                user=account_name(os.geteuid()),
+                sudo_user=os.environ.get("SUDO_USER"),
+                action=name,
+                phase=phase,
+                operation=operation,
+                pid=pids[0] if pids else None,
+                start_ticks=None,
+                command=bounded(" ".join(preview.lines) or preview.title),
+                outcome=outcome,
+                sentence=sentence,
+            )
+        )
+
+    write("intent", None, clean(preview.title))
+    try:
+        outcome = act()
+    except CockpitError as error:
+        write("result", "failed", clean(str(error)))
+        raise
+    write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
+    return outcome

@@ -1,0 +1,95 @@
+"""A start of the flow's run with one thing changed: from a flow's values to a Relaunch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cockpit.act import relaunch_changes as changes
+from cockpit.act.freest_gpu import freest_gpu
+from cockpit.act.relaunch import Relaunch
+from cockpit.act.relaunch_changes import Changes
+from cockpit.act.relaunch_check import Terms
+from cockpit.act.script_files import read_script
+from cockpit.engine.run_looks import RunLooks, measure
+from cockpit.flows.flow import Known
+from cockpit.model.run_command import RunCommand
+
+HANG_DIAGNOSTICS = (
+    *("nccl_debug", "distributed_debug", "flight_recorder", "flight_recorder_old"),
+    *("dump_on_timeout", "cpp_stacks"),
+)
+
+
+def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
+    """None: the command has no such argument, or nothing would change that was to."""
+    command = known.command
+    if command is None:
+        return None
+    change = _change(values, command, known)
+    if change is None:
+        return None
+    notes = (*change.notes, f"changed: {change.title}") if change.title else change.notes
+    return start(known, command, change, title=values["title"], notes=notes)
+
+
+def start(
+    known: Known,
+    command: RunCommand,
+    change: Changes,
+    *,
+    title: str,
+    notes: tuple[str, ...] = (),
+    terms: Terms | None = None,
+    end_on_cancel: bool = False,
+) -> Relaunch:
+    """The Action."""
+    fields = change.fields() | {"title": title, "notes": notes}
+    return Relaunch(
+        command=command,
+        records=RunLooks(),
+        before=known.before or measure(command.directory, known.run),
+        terms=terms or Terms(),
+        end_on_cancel=end_on_cancel,
+        **fields,
+    )
+
+
+def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:
+    if values.get("halve_batch"):
+        return changes.halve(command, read_script(command.argv, command.cwd))
+    if "change" in values:
+        meaning, value = values["change"]
+        script = read_script(command.argv, command.cwd)
+        return changes.set_argument(command, meaning, value, script)
+    if values.get("setting"):
+        return setting(values["setting"], command)
+    if values.get("freest_gpu"):
+        return _freest(command, known)
+    unset = tuple(name for name in values["unset"] if name in command.environment)
+    if values["unset"] and not unset:
+        return None
+    return Changes("", set_environment=dict(values["environment"]), unset=unset)
+
+
+def _freest(command: RunCommand, known: Known) -> Changes | None:
+    """Another card than the one that the flow is about, where there is another."""
+    but = () if known.gpu is None or len(known.snapshot.gpus) < 2 else (known.gpu,)
+    gpu = freest_gpu(known.snapshot, except_gpus=but)
+    return None if gpu is None else changes.on_gpu(command, gpu, known.snapshot)
+
+
+def setting(name: str, command: RunCommand) -> Changes | None:
+    """A named change of the environment; None: it is so already."""
+    if name == "library_path":
+        return changes.without_foreign_libraries(command)
+    if name == "hang_diagnostics":
+        return variables(command, "for a hang that tells more", *HANG_DIAGNOSTICS)
+    return changes.set_variable(command, name)
+
+
+def variables(command: RunCommand, title: str, *ids: str) -> Changes:
+    """Several at once; those that are set so already are left as they are."""
+    rows = [one for id_ in ids if (one := changes.set_variable(command, id_)) is not None]
+    set_ = {name: value for one in rows for name, value in one.set_environment.items()}
+    return Changes(title, set_environment=set_)

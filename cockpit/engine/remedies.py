@@ -1,0 +1,245 @@
+"""From a Remedy (a kind and values, as flows have it) to the Action that does it.
+
+Everything that touches this host is made for a live machine only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cockpit.act.action import Action, Console
+from cockpit.act.admin import AdminStep
+from cockpit.act.editor import EditByHand
+from cockpit.act.environment import InstallTorch
+from cockpit.act.environment_undo import undo as undo_installation
+from cockpit.act.in_process import InRun, KillProcesses, undo_setting
+from cockpit.act.patch import undo as undo_patch
+from cockpit.act.relaunch import Relaunch
+from cockpit.act.suggest import locate, suggest_first
+from cockpit.diagnose.wheels import fitting_build
+from cockpit.engine.first_step import FirstStep
+from cockpit.engine.ladder import Ladder
+from cockpit.engine.machine import Machine, Say
+from cockpit.engine.relaunches import relaunch
+from cockpit.errors import CockpitError, UsageError
+from cockpit.flows.flow import Known, Remedy
+from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.model.memory import RunRequest
+from cockpit.model.remedy import Outcome, Preview, UndoRecord
+
+JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
+"""Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
+ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain"})
+"""Kinds that a demo has, too: they end in the machine's own actions."""
+_SHELL_ONLY = frozenset("<>|;&$`*#(")
+"""A line with one of these is for a person to read, not for exec."""
+
+
+def build(remedy: Remedy, known: Known, machine: Machine) -> Action | None:
+    """None: it does not apply here (no such argument, no certain place, a demo)."""
+    if machine.source != "live" and remedy.kind not in ON_ANY_MACHINE:
+        return None
+    return _BUILDERS[remedy.kind](_Wanted(remedy.values, known, machine))
+
+
+def edited(
+    action: Action,
+    command: tuple[str, ...],
+    where: Literal["background", "tmux", "terminal"] | None,
+) -> Action | None:
+    """The same start with the user's own words or in another place; None: it is no start."""
+    if not isinstance(action, Relaunch):
+        return None
+    return replace(action, argv=command or action.argv, where=where or action.where)
+
+
+def undo(record: UndoRecord, machine: Machine, console: Console) -> Outcome:
+    """Takes back what a fix did. A failure is an Outcome as well."""
+    try:
+        if record.kind == "setting":
+            return undo_setting(machine.do_in_run)(record, console)
+        if record.kind in _UNDOS:
+            return _UNDOS[record.kind](record, console)
+    except CockpitError as error:
+        return Outcome(ok=False, sentence=str(error))
+    return Outcome(ok=False, sentence=f"Nobody knows how to take back a `{record.kind}`.")
+
+
+_UNDOS: dict[str, Callable[[UndoRecord, Console], Outcome]] = {
+    "patch": undo_patch,
+    "pip": undo_installation,
+}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What an Action is made of."""
+
+    values: Mapping[str, Any]
+    known: Known
+    machine: Machine
+
+
+class _Kills:
+    """The machine's own kill, in the shape that the Action wants."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def plan(self, request: KillRequest) -> KillPlan:
+        """Changes nothing."""
+        return self._machine.plan_kill(request)
+
+    def run(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
+        """Signals, waits, proves."""
+        return self._machine.run_kill(plan_id, typed, say)
+
+
+def _kill(of: _Wanted) -> Action:
+    targets = tuple(Target(pid=pid, start_ticks=ticks) for pid, ticks in of.values["targets"])
+    request = KillRequest(targets=targets, signal=of.values["signal"], job=of.values["job"])
+    return KillProcesses(_Kills(of.machine), request)
+
+
+def _operation(of: _Wanted) -> Action:
+    return InRun(RunRequest(**of.values), of.machine.do_in_run)
+
+
+@dataclass(frozen=True)
+class _Attach:
+    """A look inside the run, from now on."""
+
+    machine: Machine
+    pid: int
+    start_ticks: int | None
+
+    def preview(self) -> Preview:
+        """The machine's own plan."""
+        plan = self.machine.attach_plan(self.pid, self.start_ticks)
+        sentence = plan.sentence.removesuffix(" [y/N]")
+        return Preview(
+            title=f"attach to {self.pid}",
+            form="operation",
+            lines=(sentence,),
+            risk="confirm",
+            loses="nothing; its main thread is stopped for some milliseconds",
+            verify="the agent answers",
+            undo=f"cockpit detach {self.pid}",
+            refusal=sentence if plan.way is None else None,
+        )
+
+    def run(self, console: Console) -> Outcome:
+        """Raises CockpitError."""
+        told = self.machine.run_attach(self.pid, self.start_ticks, console.say)
+        return Outcome(ok=told.ok, sentence=told.sentence)
+
+
+def _attach(of: _Wanted) -> Action:
+    return _Attach(of.machine, of.values["pid"], of.values["start_ticks"])
+
+
+def _relaunch(of: _Wanted) -> Action | None:
+    return relaunch(of.values, of.known)
+
+
+def _patch(of: _Wanted) -> Action | None:
+    frames = of.known.fact("frames") or [of.values["place"]]
+    places = locate(frames, of.known.command.cwd if of.known.command else of.known.request.cwd)
+    return suggest_first(of.values["kind"], places, dict(of.values["facts"]))
+
+
+def _edit(of: _Wanted) -> Action | None:
+    places = locate(
+        of.values["place"], of.known.command.cwd if of.known.command else of.known.request.cwd
+    )
+    if not places:
+        return None
+    file, line = places[0]
+    words = (str(of.values["suggestion"]),)
+    return EditByHand(file, line, words, f"open {os.path.basename(file)} at line {line}")
+
+
+def _install_torch(of: _Wanted) -> Action | None:
+    python = of.values["python"]
+    gpus = [one for one in of.known.snapshot.gpus if one.compute_capability]
+    driver = of.known.snapshot.driver
+    choice = fitting_build(
+        [one.compute_capability for one in gpus if one.compute_capability],
+        driver=driver.version,
+        cuda=driver.cuda_version,
+        machine=platform.machine(),
+    )
+    return InstallTorch(python, of.known.uid, choice)
+
+
+def _first_step(of: _Wanted) -> Action:
+    return FirstStep(of.machine, of.values["python"])
+
+
+def _ladder(of: _Wanted) -> Action | None:
+    return Ladder.of(of.known)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a person has to do: it can be read and copied, not run."""
+
+    values: Mapping[str, Any]
+
+    def preview(self) -> Preview:
+        """The diagnosis's own words."""
+        return Preview(
+            title=self.values["title"],
+            form="text",
+            lines=self.values["lines"],
+            risk="confirm",
+            loses=self.values["loses"],
+            verify=self.values["verify"],
+            refusal="This is for you to do: the cockpit cannot.",
+        )
+
+    def run(self, console: Console) -> Outcome:  # noqa: ARG002
+        """Raises UsageError: there is nothing to run."""
+        raise UsageError("This is for you to do: the cockpit cannot.")
+
+
+def _explain(of: _Wanted) -> Action:
+    return _Told(of.values)
+
+
+def _admin(of: _Wanted) -> Action:
+    """With sudo in the user's terminal, where every line is a plain command."""
+    if any(_SHELL_ONLY & set(line) for line in of.values["lines"]):
+        return _Told(of.values)
+    try:
+        words = tuple(tuple(shlex.split(line)) for line in of.values["lines"])
+        return AdminStep(
+            title=of.values["title"],
+            commands=tuple(one[1:] if one[:1] == ("sudo",) else one for one in words),
+            why="",
+            loses=of.values["loses"],
+            verify=of.values["verify"],
+            in_terminal=True,
+        )
+    except (ValueError, UsageError):  # a quote without its end; a shell
+        return _Told(of.values)
+
+
+_BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
+    "kill": _kill,
+    "operation": _operation,
+    "attach": _attach,
+    "relaunch": _relaunch,
+    "patch": _patch,
+    "edit": _edit,
+    "install_torch": _install_torch,
+    "first_step": _first_step,
+    "ladder": _ladder,
+    "explain": _explain,
+    "admin": _admin,
+}

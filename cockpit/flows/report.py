@@ -1,0 +1,137 @@
+"""The report of a troubleshooting session, as Markdown for a ticket: seen, done, how it came out.
+
+Secrets are masked; names and paths stay, as the reader of a ticket needs them. Text from outside
+cannot become markup: no link, no mention, no picture that a tracker would load.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cockpit.model.remedy import Outcome, Preview
+from cockpit.model.secret import HIDDEN, hide, hide_lines, is_secret_name
+from cockpit.model.text import clean
+
+MOST_LINES = 40
+"""Of one quotation: a ticket is read by people."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@])")
+_HIDDEN = _MARKUP.sub(r"\\\1", HIDDEN)
+_VERDICTS = {True: "helped", False: "did not help", None: "not verified"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One thing that was looked at."""
+
+    sentence: str
+    quoted: tuple[str, ...] = ()
+    """Lines of a log, output of a command: as they are."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """One fix: what was shown, and what came of it."""
+
+    preview: Preview
+    outcome: Outcome | None
+    """None: shown, and not run."""
+    undone: bool = False
+
+
+def markdown(
+    title: str,
+    subject: str,
+    seen: Sequence[Seen],
+    done: Sequence[Done],
+    outcome: str,
+    environment: Mapping[str, str],
+) -> str:
+    """The whole report, line end included.
+
+    ``subject``: the run, such as ``pid 4711, train.py``; ``outcome``: a sentence; ``environment``:
+    name → value, such as driver, GPU, torch, and variables that matter.
+    """
+    parts = [
+        f"# {prose(title)}",
+        f"**Run:** {prose(subject)}",
+        f"**Outcome:** {prose(outcome)}",
+        "## Seen",
+        *(_seen(one) for one in seen),
+        "## Done",
+        *(_done(number, one) for number, one in enumerate(done, 1)),
+        "## Environment",
+        _environment(environment),
+    ]
+    if not seen:
+        parts.insert(parts.index("## Seen") + 1, "Nothing out of the ordinary.")
+    if not done:
+        parts.insert(parts.index("## Done") + 1, "Nothing was changed.")
+    return "\n\n".join(parts) + "\n"
+
+
+def prose(text: str) -> str:
+    """A line of text without secrets, that Markdown shows as it is written."""
+    return _MARKUP.sub(r"\\\1", hide(clean(text)))
+
+
+def code(lines: Sequence[str], language: str = "text") -> str:
+    """A quotation; its fence is longer than any run of backticks in it."""
+    shown = [clean(line) for line in hide_lines(lines)]
+    if len(shown) > MOST_LINES:
+        left = len(shown) - MOST_LINES
+        shown = [
+            *shown[: MOST_LINES // 2],
+            f"… {left} lines left out …",
+            *shown[-MOST_LINES // 2 :],
+        ]
+    longest = max((len(run) for line in shown for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join((f"{fence}{language}", *shown, fence))
+
+
+def _seen(one: Seen) -> str:
+    text = f"- {prose(one.sentence)}"
+    return f"{text}\n\n{code(one.quoted)}" if one.quoted else text
+
+
+def _done(number: int, one: Done) -> str:
+    preview, outcome = one.preview, one.outcome
+    parts = [f"### {number}. {prose(preview.title)}"]
+    if preview.lines:
+        parts.append(code(preview.lines, "diff" if preview.form == "diff" else "text"))
+    parts.append(f"Loses: {prose(preview.loses)}")
+    if preview.refusal is not None:
+        parts.append(f"**Refused:** {prose(preview.refusal)}")
+    elif outcome is None:
+        parts.append("Shown, and not run.")
+    else:
+        parts += _outcome(outcome)
+    if one.undone:
+        parts.append("**Taken back.**")
+    return "\n\n".join(parts)
+
+
+def _outcome(outcome: Outcome) -> list[str]:
+    verdict = _VERDICTS[outcome.verified] if outcome.ok else "failed"
+    parts = [f"**{verdict.capitalize()}:** {prose(outcome.sentence)}"]
+    if outcome.compared:
+        rows = [
+            f"| {prose(one.what)} | {prose(one.before)} | {prose(one.after)} |"
+            for one in outcome.compared
+        ]
+        parts.append("\n".join(("| | before | after |", "|---|---|---|", *rows)))
+    if outcome.output:
+        parts.append(code(outcome.output))
+    if outcome.path is not None:
+        parts.append(f"File: {prose(outcome.path)}")
+    return parts
+
+
+def _environment(environment: Mapping[str, str]) -> str:
+    rows = [
+        f"| {prose(name)} | {_HIDDEN if is_secret_name(name) else prose(value)} |"
+        for name, value in environment.items()
+    ]
+    return "\n".join(("| | |", "|---|---|", *rows)) if rows else "Not known."

@@ -1,0 +1,98 @@
+"""When a relaunched run counts as helped, by looks that are given to it; and what faster means."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from cockpit.act.relaunch_check import Check, Terms, compared
+from cockpit.act.step_times import compare_step_times, spread
+from cockpit.model.run_command import RunMeasure, SeenRun
+
+RUNS = SeenRun(directory="/d", name="t.py", pid=7, start_ticks=1, state="running")
+ENDED = replace(RUNS, state="ended")
+TERMS = Terms(steps=20, settle_s=100.0)
+
+
+def check(**before: object) -> Check:
+    return Check(RunMeasure(**before), TERMS, 0.0)  # type: ignore[arg-type]
+
+
+def test_status_0_is_help_and_any_other_is_none() -> None:
+    good = check().take(replace(ENDED, exit_status=0), 1.0)
+    assert good is not None
+    assert good.verified is True
+    bad = check(step=3).take(replace(ENDED, exit_status=1, ooms=1), 1.0)
+    assert bad is not None
+    assert bad.verified is False
+    assert "ran out of GPU memory" in bad.sentence
+    killed = check().take(replace(ENDED, exit_status=137, signal="SIGKILL"), 1.0)
+    assert killed is not None
+    assert killed.verified is False
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_run_that_somebody_ended_says_nothing(name: str) -> None:
+    answer = check().take(replace(ENDED, exit_status=130, signal=name), 1.0)
+    assert answer is not None
+    assert answer.verified is None
+
+
+def test_it_has_to_pass_the_step_at_which_the_old_one_failed() -> None:
+    watching = check(step=140)
+    assert watching.take(replace(RUNS, step=139), 500.0) is None
+    assert watching.take(replace(RUNS, step=140), 501.0) is None
+    answer = watching.take(replace(RUNS, step=141), 502.0)
+    assert answer is not None
+    assert answer.verified is True
+    assert "passed step 140" in answer.sentence
+
+
+def test_twenty_steps_suffice_where_the_failing_one_is_not_known() -> None:
+    watching = check()
+    assert watching.take(replace(RUNS, step=5), 1.0) is None
+    assert watching.take(replace(RUNS, step=24), 2.0) is None
+    answer = watching.take(replace(RUNS, step=25), 3.0)
+    assert answer is not None
+    assert answer.verified is True
+
+
+def test_without_steps_it_has_to_live_longer_than_the_old_one_did() -> None:
+    assert check().take(RUNS, 99.0) is None
+    assert check().take(RUNS, 100.0).verified is True  # type: ignore[union-attr]
+    assert check(lasted_s=1000.0).take(RUNS, 1199.0) is None
+    assert check(lasted_s=1000.0).take(RUNS, 1200.0).verified is True  # type: ignore[union-attr]
+
+
+def test_a_run_whose_end_nobody_saw_is_not_called_help() -> None:
+    assert check().take(replace(RUNS, state="lost"), 1.0).verified is None  # type: ignore[union-attr]
+
+
+def test_before_and_after_have_only_what_is_known_of_one() -> None:
+    watching = check(step=3)
+    watching.take(replace(RUNS, step=4, allocated_peak_bytes=1 << 30, steps_per_s=10.0), 1.0)
+    rows = {
+        row.what: (row.before, row.after)
+        for row in compared(
+            RunMeasure(step=3, exit_status=1, allocated_peak_bytes=2 << 30),
+            watching.measure(RUNS, 2.0),
+        )
+    }
+    assert rows["end"] == ("status 1", "–")
+    assert rows["last step seen"] == ("3", "4")
+    assert rows["peak memory allocated"] == ("2.0 GiB", "1.0 GiB")
+    assert "peak memory reserved" not in rows
+    assert rows["time a step"] == ("–", "100 ms (100 to 100)")
+
+
+def test_a_difference_inside_the_noise_is_no_gain() -> None:
+    noisy = [0.10, 0.12, 0.08, 0.11, 0.09, 0.13]
+    assert compare_step_times(noisy, [t * 0.95 for t in noisy]).verdict == "same"
+    steady = [0.100, 0.101, 0.099, 0.100, 0.100]
+    assert compare_step_times(steady, [t * 0.98 for t in steady]).verdict == "same"
+    faster = compare_step_times(steady, [t * 0.9 for t in steady])
+    assert (faster.verdict, faster.sentence) == ("faster", "10 % faster a step")
+    assert compare_step_times(steady, [t * 1.5 for t in steady]).verdict == "slower"
+    assert compare_step_times(steady, steady[:4]).verdict == "unknown"
+    assert compare_step_times([0.0] * 9, steady).verdict == "unknown"
+    assert spread(()) == "–"

@@ -1,0 +1,148 @@
+"""What ended agents left behind is removed, and nothing of a living process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attaching import SLEEPS, Runs, needs_ptrace, until
+
+from cockpit.attach import attach, sweep
+from cockpit.attach.sweep import unlink_stale
+from cockpit.engine.runs import Runs as EngineRuns
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_TOO_YOUNG_S", -1.0)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the sockets, below a runtime directory of its own."""
+    short = Path(f"/tmp/cks{os.getpid()}")
+    folder = short / "cockpit"
+    folder.mkdir(mode=0o700, parents=True)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
+    try:
+        yield folder
+    finally:
+        for left in folder.iterdir():
+            left.unlink()
+        folder.rmdir()
+        short.rmdir()
+
+
+def aged(path: Path, age_s: float) -> Path:
+    path.touch()
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def left_socket(path: Path) -> Path:
+    """As a killed process leaves it."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+    return path
+
+
+def ended_pid(runs: Runs) -> int:
+    child = runs.start(SLEEPS)
+    child.kill()
+    child.wait()
+    return child.pid
+
+
+@needs_ptrace
+def test_a_socket_of_a_killed_process_is_removed_and_a_living_one_is_not(runs: Runs):
+    dead, living = runs.start(), runs.start()
+    path = attach.run(attach.plan(dead.pid)).agent.path.split("/root", 1)[1]
+    kept = attach.run(attach.plan(living.pid)).agent
+    dead.kill()
+    dead.wait()
+    assert os.path.exists(path)
+    assert f"pid {dead.pid} has ended; its socket was removed." in unlink_stale()
+    assert not os.path.exists(path)
+    assert os.path.exists(kept.path)
+    attach.detach(living.pid)
+
+
+def test_logs_go_a_day_after_their_process_and_sockets_at_once(runs: Runs, runtime: Path):
+    dead, living = ended_pid(runs), runs.start(SLEEPS).pid
+    old = aged(runtime / f"{dead}.log", 2 * DAY_S)
+    gone = [left_socket(runtime / f"{dead}.sock"), left_socket(runtime / f"{dead}.new")]
+    stays = [
+        aged(runtime / f"{living}.log", 0),
+        left_socket(runtime / f"{living}.sock"),
+        aged(runtime / f"oom-{dead}-0.json", 9 * DAY_S),
+        aged(runtime / f"snapshot-{dead}-0-1.pickle", 9 * DAY_S),
+        aged(runtime / f"{dead}.log.txt", 9 * DAY_S),
+    ]
+    assert len(unlink_stale()) == 2
+    assert not any(path.exists() for path in [old, *gone])
+    assert all(path.exists() for path in stays)
+    young = aged(runtime / f"{dead}.log", HOUR_S)
+    unlink_stale()
+    assert young.exists()
+
+
+def test_a_later_process_with_the_pid_does_not_keep_what_the_first_one_left(
+    runs: Runs, runtime: Path
+):
+    """The file is older than the process that has its number now."""
+    pid = runs.start(SLEEPS).pid
+    log, left = aged(runtime / f"{pid}.log", 2 * DAY_S), left_socket(runtime / f"{pid}.sock")
+    os.utime(left, (time.time() - HOUR_S,) * 2)
+    unlink_stale()
+    assert not left.exists()
+    assert not log.exists()
+
+
+def test_a_log_beside_a_socket_that_answers_stays_whoever_has_the_pid(runs: Runs, runtime: Path):
+    """A container's process: its number is not one of ours."""
+    dead = ended_pid(runs)
+    log = aged(runtime / f"{dead}.log", 2 * DAY_S)
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(runtime / f"{dead}.sock"))
+        served.listen(1)
+        assert unlink_stale() == []
+        assert log.exists()
+    unlink_stale()
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("harm", ["open to others", "a link"])
+def test_a_folder_that_is_not_ours_alone_is_let_be(
+    harm: str, runs: Runs, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    left = left_socket(runtime / f"{ended_pid(runs)}.sock")
+    if harm == "a link":
+        (tmp_path / "cockpit").symlink_to(runtime)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    else:
+        runtime.chmod(0o755)
+    unlink_stale()
+    runtime.chmod(0o700)
+    assert left.exists()
+
+
+def test_the_engine_sweeps_while_it_looks_for_runs_unless_it_is_read_only(
+    runs: Runs, runtime: Path
+):
+    left = left_socket(runtime / f"{ended_pid(runs)}.sock")
+    reader = EngineRuns(tidies=False)
+    reader._sweep()
+    assert left.exists()
+    looks = EngineRuns()
+    looks.start()
+    looks.read((), ())
+    until(lambda: not left.exists())
+    again = left_socket(left)
+    looks._sweep()  # not that often
+    assert again.exists()

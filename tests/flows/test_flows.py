@@ -1,0 +1,269 @@
+"""The seven flows as data: what each says and offers for a machine made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cockpit.flows import FLOWS, machine, multi_gpu
+from cockpit.flows.flow import Known, Remedy
+from cockpit.flows.machine import State
+from cockpit.model.checkup import Check, Checkup, Subject
+from cockpit.model.flow import FLOW_IDS, Done, FlowRequest
+from cockpit.model.memory import Stacks, ThreadStack
+from cockpit.model.remedy import UndoRecord
+from tests.flows.known import GIB, command, finding, known, process, run, stray
+
+
+def offered(flow: str, facts: Known) -> tuple[Remedy, ...]:
+    return machine.looked(FLOWS[flow], State(), facts).remedies  # type: ignore[index]
+
+
+def titles(flow: str, facts: Known) -> list[str]:
+    return [str(one.values.get("title") or one.values.get("op")) for one in offered(flow, facts)]
+
+
+def kinds(flow: str, facts: Known) -> list[str]:
+    return [one.kind for one in offered(flow, facts)]
+
+
+def marks(flow: str, facts: Known) -> dict[str, str]:
+    state = machine.looked(FLOWS[flow], State(), facts)  # type: ignore[index]
+    return {one.what: one.mark for one in state.found}
+
+
+def test_every_flow_that_can_be_asked_for_is_there() -> None:
+    assert tuple(sorted(FLOWS)) == tuple(sorted(FLOW_IDS))
+
+
+@pytest.mark.parametrize("flow", FLOW_IDS)
+def test_no_flow_stumbles_over_a_machine_of_which_nothing_is_known(flow: str) -> None:
+    state = machine.looked(FLOWS[flow], State(), known(gpus=0))  # type: ignore[index]
+    assert state.phase in ("ended", "choosing")
+    assert all(one.kind not in ("kill", "relaunch") for one in state.remedies)
+
+
+# -- vram-held
+
+
+def test_a_stray_is_the_first_thing_to_end() -> None:
+    facts = known(process(1, 80), stray(2, 38))
+    first = offered("vram-held", facts)[0]
+    assert first.kind == "kill"
+    assert first.values["targets"] == ((2, 20),)
+    assert first.values["signal"] == "TERM"
+    assert marks("vram-held", facts)["Strays?"] == "bad"
+
+
+def test_several_strays_are_ended_together_or_one_by_one() -> None:
+    facts = known(stray(2, 38), stray(3, 5))
+    assert [one.pids for one in offered("vram-held", facts)] == [(2, 3), (2,), (3,)]
+
+
+def test_another_users_process_is_named_and_never_offered() -> None:
+    facts = known(stray(2, 38, uid=1, user="root"))
+    assert offered("vram-held", facts) == ()
+    assert marks("vram-held", facts)["Other users?"] == "note"
+    assert [one.pids for one in offered("vram-held", known(stray(2, uid=1), uid=0))] == [(2,)]
+
+
+def test_a_process_without_a_start_time_cannot_be_identified_and_is_not_offered() -> None:
+    assert offered("vram-held", known(stray(2, start_ticks=None))) == ()
+
+
+def test_a_process_that_computes_is_not_offered_to_be_ended() -> None:
+    assert offered("vram-held", known(process(1, 80))) == ()
+
+
+def test_an_idle_notebook_may_be_ended_but_comes_after_strays() -> None:
+    notebook = process(
+        1,
+        20,
+        command=("python", "-m", "ipykernel_launcher"),
+        cpu_pct=0.1,
+        devices=process(1).devices[:0],
+    )
+    assert offered("vram-held", known(notebook, gpus=2))[-1].pids == (1,)
+
+
+def test_sigkill_comes_only_after_sigterm_in_this_flow() -> None:
+    facts = known(stray(2))
+    assert all(one.values["signal"] == "TERM" for one in offered("vram-held", facts))
+    tried = Done(title="t", lines=(), ok=True, verified=False, sentence="", pids=(2,))
+    again = offered("vram-held", known(stray(2), done=(tried,)))
+    assert "KILL" in [one.values["signal"] for one in again]
+
+
+def test_cached_memory_of_an_idle_attached_run_is_given_back_first() -> None:
+    facts = known(process(1, 30), runs=(run(1),))
+    one = offered("vram-held", facts)[0]
+    assert (one.kind, one.values["op"]) == ("operation", "empty_cache")
+
+
+# -- oom
+
+OOM = {
+    "tried_bytes": 2 * GIB,
+    "free_bytes": GIB,
+    "total_bytes": 140 * GIB,
+    "reserved_unalloc_bytes": GIB // 2,
+}
+
+
+def oom(cause: str, *processes: Any, **changes: Any) -> Known:
+    place = {"place": "/home/ml1/train.py:42"}
+    return known(
+        *processes,
+        finding=finding(cause, "oom", facts=OOM | place, gpu=0),
+        command=command(),
+        **changes,
+    )
+
+
+def test_oom_by_a_stray_ends_the_stray_before_anything_else() -> None:
+    assert offered("oom", oom("oom_other_process", stray(2, 130)))[0].pids == (2,)
+
+
+def test_once_the_stray_is_gone_the_run_is_started_as_it_was() -> None:
+    freed = Done(title="t", lines=(), ok=True, verified=True, sentence="", pids=(2,))
+    first = offered("oom", oom("oom_other_process", done=(freed,)))[0]
+    assert (first.kind, first.final) == ("relaunch", True)
+    assert first.values["title"] == "start the run again as it was"
+
+
+def test_oom_by_size_halves_the_batch_first_and_offers_no_expandable_segments() -> None:
+    found = titles("oom", oom("oom_peak"))
+    assert found[0] == "halve the batch, double the accumulation"
+    assert not any("expandable" in one for one in found)
+
+
+def test_oom_by_fragmentation_lets_segments_grow_first() -> None:
+    assert "expandable_segments" in titles("oom", oom("oom_fragmentation"))[0]
+    assert marks("oom", oom("oom_fragmentation"))["Fragmentation?"] == "bad"
+    assert marks("oom", oom("oom_peak"))["Fragmentation?"] == "ok"
+
+
+def test_oom_by_growth_patches_the_list_of_losses() -> None:
+    assert offered("oom", oom("oom_growth"))[0].values["kind"] == "detach_loss"
+
+
+def test_nobody_is_told_to_empty_the_cache_of_a_run_that_is_too_big() -> None:
+    assert "operation" not in kinds("oom", oom("oom_peak"))
+
+
+# -- no-cuda
+
+
+def examined(*failed: tuple[str, str]) -> Checkup:
+    checks = [
+        Check(id=cause, title=title, status="fail", sentence=title, cause=cause)
+        for cause, title in failed
+    ]
+    well = Check(id="pci", title="GPU on the bus", status="pass", sentence="one")
+    subject = Subject(sentence="this python", python="/env/bin/python")
+    return Checkup(subject=subject, checks=(well, *checks))
+
+
+def test_a_cpu_build_is_replaced() -> None:
+    facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
+    assert offered("no-cuda", facts)[0].kind == "install_torch"
+    assert marks("no-cuda", facts) == {"1 steps are well": "ok", "A CPU build": "bad"}
+
+
+def test_hidden_gpus_are_shown_by_a_new_start() -> None:
+    facts = known(finding=finding("cvd_hides_gpus", "no-cuda"), command=command())
+    assert offered("no-cuda", facts)[0].values["unset"] == ("CUDA_VISIBLE_DEVICES",)
+
+
+def test_data_left_on_the_cpu_is_moved_by_a_patch() -> None:
+    where = {"place": "/home/ml1/train.py:9"}
+    facts = known(finding=finding("code_uses_cpu", "no-cuda", facts=where), command=command())
+    assert ("patch", "to_device") in [
+        (one.kind, one.values.get("kind")) for one in offered("no-cuda", facts)
+    ]
+
+
+# -- kernel-fault
+
+
+def test_a_fault_of_the_program_climbs_the_ladder_and_one_of_the_card_does_not() -> None:
+    facts = known(finding=finding("illegal_access", "kernel-fault"), command=command())
+    assert "ladder" in kinds("kernel-fault", facts)
+    facts = known(finding=finding("ecc_dbe", "kernel-fault", gpu=0), command=command(), gpus=2)
+    assert "ladder" not in kinds("kernel-fault", facts)
+    assert offered("kernel-fault", facts)[0].values["freest_gpu"]
+
+
+# -- slow
+
+
+def test_a_starved_run_gets_workers() -> None:
+    live = finding("num_workers_low", "slow", severity="warning", pid=1)
+    facts = known(
+        process(1), findings=(live,), request=FlowRequest(pid=1, flow="slow"), command=command()
+    )
+    assert offered("slow", facts)[0].values["change"] == ("workers", "15")
+
+
+def test_a_healthy_run_gets_no_change() -> None:
+    facts = known(process(1), request=FlowRequest(pid=1, flow="slow"), command=command())
+    assert not {"relaunch", "patch", "kill"} & set(kinds("slow", facts))
+
+
+# -- multi-gpu
+
+WAITING = (
+    "/env/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:3252 all_reduce",
+    "/home/ml1/ddp.py:30 step",
+)
+AWAY = ("/home/ml1/ddp.py:41 save_everything", "/home/ml1/ddp.py:30 step")
+
+
+def stacks(*frames: str) -> Stacks:
+    main = ThreadStack(name="MainThread", is_training=True, frames=frames)
+    return Stacks(threads=(main,), read_by="py-spy")
+
+
+def test_the_rank_that_is_not_in_the_collective_is_named_with_its_line() -> None:
+    facts = known(
+        process(1, rank=0, world_size=2),
+        process(2, on=1, rank=1, world_size=2),
+        gpus=2,
+        request=FlowRequest(pid=1, flow="multi-gpu"),
+        stacks={1: stacks(*WAITING), 2: stacks(*AWAY)},
+        command=command(),
+    )
+    assert multi_gpu.odd_one(facts) == (2, "/home/ml1/ddp.py:41 save_everything")
+    found = machine.looked(FLOWS["multi-gpu"], State(), facts).found
+    odd = next(one for one in found if one.what == "The odd one?")
+    assert odd.mark == "bad"
+    assert odd.sentence.startswith("rank 1 (pid 2) is at /home/ml1/ddp.py:41")
+    assert offered("multi-gpu", facts)[0].values["place"] == "/home/ml1/ddp.py:41"
+
+
+def test_ranks_that_are_all_in_the_collective_accuse_nobody() -> None:
+    facts = known(
+        process(1, rank=0), process(2, rank=1), stacks={1: stacks(*WAITING), 2: stacks(*WAITING)}
+    )
+    assert multi_gpu.odd_one(facts) is None
+    assert marks("multi-gpu", facts)["The odd one?"] == "unknown"
+
+
+def test_the_whole_job_is_ended_before_it_is_started_again() -> None:
+    request = FlowRequest(pid=1, flow="multi-gpu")
+    facts = known(process(1, rank=0), request=request, command=command())
+    assert kinds("multi-gpu", facts) == ["kill"]
+    assert offered("multi-gpu", facts)[0].values["job"]
+    gone = known(request=request, command=command())
+    assert offered("multi-gpu", gone)[0].values["setting"] == "hang_diagnostics"
+
+
+# -- after a change
+
+
+def test_a_patch_is_followed_by_a_run_that_shows_whether_it_helped() -> None:
+    record = UndoRecord(kind="patch", title="p", data={})
+    done = Done(title="p", lines=(), ok=True, verified=None, sentence="", undo=record)
+    facts = known(finding=finding("code_uses_cpu", "no-cuda"), command=command(), done=(done,))
+    assert "run it again after: p" in titles("no-cuda", facts)
