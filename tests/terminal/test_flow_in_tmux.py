@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.terminal.tmux import ROOT, Terminal, terminal
+from tests.terminal.tmux import ROOT, Terminal, cockpit, terminal
 
 pytestmark = [
     pytest.mark.terminal,
@@ -52,3 +53,19 @@ def test_ctrl_c_ends_the_command_and_not_the_cockpit() -> None:
         box.wait_for("was 130")
         box.type("q")
         box.wait_for("status 1")
+
+
+def test_a_real_stray_is_ended_in_three_keys_and_its_memory_is_seen_to_come_back(
+    simnvml_build: Path,
+) -> None:
+    with terminal(100, 30, simnvml_build) as box:
+        box.start(cockpit(scenario="stray"))
+        box.wait_for("launcher gone")
+        box.wait_for("! fix")
+        box.type("!")
+        box.wait_for("▸ What to do")
+        box.type("Enter")
+        box.wait_for("▸ Run exactly this?")
+        box.type("Enter")
+        screen = box.wait_for(lambda s: ("freed" in s and "▸ What to do" in s) or "Verified" in s)
+        assert "before" in screen

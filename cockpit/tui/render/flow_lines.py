@@ -48,7 +48,11 @@ def story_versions(state: FlowState, width: int, glyphs: Glyphs) -> Iterable[lis
     cropped = [_found_one(one, width, glyphs) for one in found if one.mark != "ok"]
     cropped += _ok_line(found, width, glyphs)
     yield [*cause[:1], *cropped, *bare]
-    yield [*cropped, *done_one_liners(done, width, glyphs)]
+    one_liners = done_one_liners(done, width, glyphs)
+    table = compared_lines(done[-1].compared, width) if done else []
+    if len(one_liners) + len(table) <= len(bare):
+        yield [*cropped, *one_liners, *table]
+    yield [*cropped, *one_liners]
     yield [*cropped[:2], *done_one_liners(done[-1:], width, glyphs)]
     yield _one_line(state, width, glyphs)
 
@@ -95,7 +99,7 @@ def found_lines(
 ) -> list[Line]:
     """`` ✓ Whose memory?   this process holds …``; ``short`` sums up what is not the cause."""
     shown = [one for one in found if not (short and one.mark == "ok")]
-    left = min(22, max((width_of(foreign(one.what)) for one in shown), default=0))
+    left = min(width * 3 // 8, max((width_of(foreign(one.what)) for one in shown), default=0))
     lines: list[Line] = []
     for one in shown:
         lines += _found(one, left, width, glyphs)

@@ -74,6 +74,8 @@ class FlowPage:
         if self.state is None:
             return []
         versions = list(story_versions(self.state, self.width, self.glyphs))
+        if not versions[0]:
+            return [()]  # nothing was found: a blank line all the same
         longest = max([len(pane), *map(len, self.panes)]) + (self.head is not None)
         for needed, shortest in self._wishes(longest):
             for lines in versions[:shortest]:
