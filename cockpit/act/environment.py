@@ -24,7 +24,7 @@ from cockpit.act.torch_check import TorchAnswer, ask_torch, judged
 from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.remedy import Compared, Outcome, Preview, UndoRecord
 from cockpit.model.text import clean, plural, size
-from cockpit.model.wheel import FAMILY, WheelChoice
+from cockpit.model.wheel import FAMILY, WheelChoice, satisfies
 from cockpit.paths import state_directory
 
 __all__ = ["InstallTorch", "undo"]
@@ -396,27 +396,6 @@ def _same(found: Interpreter, choice: WheelChoice) -> list[str]:
 def _newest(found: Interpreter, choice: WheelChoice) -> list[str]:
     """What the index has newest within the constraint, whatever is installed."""
     return [f"torch{choice.torch}", *(name for name in _family(found) if name != "torch")]
-
-
-def satisfies(version: str, constraint: str) -> bool:
-    """``2.7.1`` against ``>=2.7,<2.10``: only >= and <, which is all that the table has."""
-    have = _numbers(version)
-    for part in filter(None, constraint.split(",")):
-        if part.startswith(">=") and have < _numbers(part[2:]):
-            return False
-        if part.startswith("<") and have >= _numbers(part[1:]):
-            return False
-    return True
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    parts = []
-    for part in text.split("."):
-        digits = "".join(c for c in part if c.isdigit())
-        if digits != part:
-            break
-        parts.append(int(digits))
-    return tuple(parts)
 
 
 def _instead(found: Interpreter, choice: WheelChoice) -> tuple[str, ...]:

@@ -92,9 +92,7 @@ def of_process(pid: int, start_ticks: int | None = None, proc: str = "/proc") ->
             f"pid {pid} belongs to {who}: its interpreter and environment are examined as {who} "
             "only. Ask that user, or use sudo."
         )
-    cwd = f"{proc}/{pid}/cwd"
-    python: str | None
-    why: str | None
+    cwd = procfs.read_link(f"{proc}/{pid}/cwd")
     outside = not _same(f"{proc}/{pid}/root/", "/")
     python, why = (None, _outside(pid, proc)) if outside else _interpreter(pid, environment, proc)
     if python is not None and owner.uid == 0 and (writer := _writer(python)) is not None:
@@ -113,7 +111,7 @@ def of_process(pid: int, start_ticks: int | None = None, proc: str = "/proc") ->
         outside=outside,
         own_devices=not _same(f"{proc}/{pid}/root/dev/", "/dev/"),
         environment=passed_on(environment),
-        cwd=cwd if os.path.isdir(cwd) else "/",
+        cwd=cwd if isinstance(cwd, str) and not outside and os.path.isdir(cwd) else "/",
         container=_container(pid, environment, proc),
         cpu_s=stat.cpu_ticks / procfs.HZ,
     )

@@ -30,7 +30,8 @@ _FAILED = re.compile(
 )
 _WORDS = re.compile(r"\b[A-Za-z][a-z]{2,12}\b")
 _HINT = re.compile(r"\s*(?:If reserved|See documentation|Compile with|For debugging).*$")
-_BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d")
+_BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d|\.pyx$")
+_TRACEBACK_LINES = 120
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,7})')
 _COMMAND = re.compile(
     r"(?:^|\n)[^\n]{0,60}?[$#>] ((?:python\d?|torchrun|accelerate|srun)\b[^\n]{1,300})"
@@ -127,26 +128,54 @@ def _clean(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(log: Log, index: int) -> dict[str, Any]:
-    """The user's own frames of the traceback above a line, and the command that was typed.
+    """The user's own frames of the failure's traceback, and the command that was typed.
 
-    ``frames`` in the order of the traceback; ``place`` is the last, innermost one.
+    ``frames`` in the order of the traceback; ``place`` is the last, innermost one. A message of a
+    kernel comes before the traceback that it led to, an exception at the end of its own.
     """
+    own = _frames_above(log, index) or _frames_below(log, index)
     facts: dict[str, Any] = {}
-    origin = log.lines[index]
-    own: list[str] = []
-    for line in reversed(log.lines[max(0, index - 120) : index]):
-        if line.rank != origin.rank:
-            continue
-        frame = _FRAME.search(line.text)
-        if frame and not _BOILER.search(frame["file"]):
-            own.append(f"{frame['file']}:{frame['line']}")
-        if "Traceback (most recent" in line.text:
-            break
     if own:
-        facts["place"], facts["frames"] = own[0], own[::-1]
+        facts["place"], facts["frames"] = own[-1], own
     command = _COMMAND.search(log.text)
     facts["command"] = command[1].strip() if command else "python <script>"
     return facts
+
+
+def _frames_above(log: Log, index: int) -> list[str]:
+    own: list[str] = []
+    for line in reversed(log.lines[max(0, index - _TRACEBACK_LINES) : index]):
+        if line.rank != log.lines[index].rank:
+            continue
+        own += _own_frame(line)
+        if "Traceback (most recent" in line.text:
+            return own[::-1]
+    return own[::-1]
+
+
+def _frames_below(log: Log, index: int) -> list[str]:
+    """Of the first traceback that follows, up to its exception."""
+    own: list[str] = []
+    inside = False
+    for line in log.lines[index + 1 : index + 1 + 2 * _TRACEBACK_LINES]:
+        if line.rank != log.lines[index].rank:
+            continue
+        if "Traceback (most recent" in line.text:
+            if inside:
+                break
+            inside = True
+        elif inside and _EXCEPTION.match(line.text):
+            break
+        elif inside:
+            own += _own_frame(line)
+    return own
+
+
+def _own_frame(line: Line) -> list[str]:
+    frame = _FRAME.search(line.text)
+    if frame is None or _BOILER.search(frame["file"]):
+        return []
+    return [f"{frame['file']}:{frame['line']}"]
 
 
 def _evidence(log: Log, best: Candidate) -> Iterator[Evidence]:

@@ -187,7 +187,7 @@ def _refused(facts: Facts) -> Verdict | None:
     else:
         words = {}
     some = "ok" in opened.values() and not {"/dev/nvidiactl", "/dev/nvidia-uvm"} & bad.keys()
-    sentence = f"{plural(len(bad), 'device file')} of the GPU cannot be opened by this user."
+    sentence = f"{plural(len(bad), 'device file')} of the GPU cannot be opened."
     return Verdict("warn" if some else "fail", sentence, evidence, cause, dict(words))
 
 

@@ -18,9 +18,11 @@ from cockpit.diagnose.verdict import (
     told,
     waits_for,
 )
+from cockpit.diagnose.wheels import fitting_build
 from cockpit.model.checkup_facts import CudaDevice, Facts, TorchFacts
 from cockpit.model.finding import Evidence, Fix
 from cockpit.model.text import clean
+from cockpit.model.wheel import runs
 
 IDLE_CPU_S = 60.0
 """A process that computed as long as that and holds no GPU memory uses the CPU (rules.md 2-11)."""
@@ -60,7 +62,7 @@ def _name_it() -> Fix:
 
 
 def _install(facts: Facts) -> tuple[Fix, ...]:
-    wheel = cuda_compat.best_wheel(_driver_cuda(facts), _capabilities(facts), None)
+    wheel = _index(facts)
     if wheel is None:
         return ()
     value = f"python -m pip install torch --index-url https://download.pytorch.org/whl/{wheel}"
@@ -124,17 +126,21 @@ def _origin(torch: TorchFacts) -> tuple[Evidence, ...]:
 def _wheel_facts(facts: Facts, torch: TorchFacts) -> dict[str, object]:
     """What the repair needs: the same versions, and the index that fits GPU, driver and release."""
     base = (torch.version or "").partition("+")[0]
-    capabilities, driver = _capabilities(facts), _driver_cuda(facts)
-    wheel = cuda_compat.best_wheel(driver, capabilities, base)
     pairs = (("torchvision", torch.torchvision), ("torchaudio", torch.torchaudio))
     companions = " ".join(f"{n}=={clean(v).partition('+')[0]}" for n, v in pairs if v)
     return {
         "torch": torch.version,
         "torch_base": base,
         "companions": companions,
-        "wheel": wheel or cuda_compat.best_wheel(driver, capabilities, None),
-        "driver_cuda": driver,
+        "wheel": _index(facts, base),
+        "driver_cuda": _driver_cuda(facts),
     }
+
+
+def _index(facts: Facts, release: str | None = None) -> str | None:
+    """The index that fits the job's GPUs and driver, with this release of torch if one has it."""
+    choice = fitting_build(_capabilities(facts), cuda=_driver_cuda(facts), release=release)
+    return choice.index
 
 
 def _driver_cuda(facts: Facts) -> str | None:
@@ -232,7 +238,7 @@ def has_code(architectures: Sequence[str], device: str) -> bool:
         if match is None:
             continue
         code = f"{match[2]}.{match[3]}"
-        if match[1] == "sm" and cuda_compat.runs(code, device):
+        if match[1] == "sm" and runs(code, device):
             return True
         if match[1] == "compute" and not cuda_compat.is_newer(code, device):
             return True

@@ -13,7 +13,7 @@ from cockpit.diagnose.tables.cuda_compat import (
     WHEEL_HOST,
     Build,
 )
-from cockpit.model.wheel import WheelChoice, runs
+from cockpit.model.wheel import WheelChoice, runs, satisfies
 
 Version = tuple[int, ...]
 
@@ -25,11 +25,13 @@ def fitting_build(
     cuda: str | None = None,
     python: tuple[int, int] | None = None,
     machine: str = "x86_64",
+    release: str | None = None,
 ) -> WheelChoice:
     """The newest build that runs on all these GPUs, or a refusal with what would help.
 
     ``driver`` is the kernel driver's version (``550.54.14``), ``cuda`` the newest CUDA that it runs
     (``12.4``); one of them is enough, the driver's wins. ``python`` None: not known, any.
+    ``release``: of torch (``2.8.0``), where the index should have just that.
     """
     devices = tuple(dict.fromkeys(capabilities))
     found = _refused_device(devices, machine)
@@ -47,7 +49,8 @@ def fitting_build(
             f"No build of torch for {_names(devices)} has wheels for Python {_dotted(python)}: "
             "make an environment with another Python."
         )
-    for build in for_python:
+    of_release = [b for b in for_python if release and satisfies(release, b.torch)]
+    for build in of_release + for_python:
         if _driver_runs(build, devices, driver, cuda):
             return _chosen(build, devices, driver, cuda)
     return _driver_too_old(for_python, devices, driver, cuda)

@@ -64,7 +64,9 @@ def choose_machine(options: EngineOptions) -> Machine:
 
 
 def looks_of(machine: Machine) -> Callable[[], Looks] | None:
-    """Only at a live machine can anybody look closer; others are judged by their snapshots."""
+    """How a machine can be looked at closer; None: by its snapshots alone (a recording)."""
+    if machine.source == "demo":
+        return lambda: _staged_looks(machine.title)
     if machine.source != "live":
         return None
     from cockpit.engine.live import LiveMachine
@@ -72,6 +74,13 @@ def looks_of(machine: Machine) -> Callable[[], Looks] | None:
     assert isinstance(machine, LiveMachine)
     live = machine
     return lambda: live.looks  # late: it loads the rules
+
+
+def _staged_looks(scenario: str) -> Looks:
+    from cockpit.collect.simulated import scenario_named
+    from cockpit.engine.staged_looks import StagedLooks
+
+    return StagedLooks(scenario_named(scenario))
 
 
 def has_nvidia_library() -> bool:

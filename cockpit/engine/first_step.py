@@ -10,7 +10,7 @@ from cockpit.model.checkup import CheckupRequest
 from cockpit.model.remedy import Outcome, Preview
 from cockpit.model.text import clean
 
-PROOF = "success"
+PROOF = "small_success"
 """Id of the checkup's step that trains."""
 
 

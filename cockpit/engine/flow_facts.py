@@ -19,6 +19,7 @@ from cockpit import diagnose
 from cockpit.act.journal import Journal
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
+from cockpit.diagnose.devices import resolve
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
@@ -179,8 +180,17 @@ class Facts:
     def _finding(self, request: FlowRequest, snapshot: Snapshot) -> Finding | None:
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
-            return logged
+            return self._on_card(logged, snapshot)
         return _live_finding(request, snapshot) or logged
+
+    def _on_card(self, finding: Finding, snapshot: Snapshot) -> Finding:
+        """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
+        command = self._command
+        if finding.gpu is None or command is None or not snapshot.gpus:
+            return finding
+        environment = os.environ if command.source == "typed" else command.environment
+        seen = resolve(environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
+        return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)
 
     def _diagnosed(self, request: FlowRequest) -> Finding | None:
         if request.log is None and request.run is None:

@@ -33,6 +33,8 @@ STREAM_HZ = 1.0
 LOOK_EVERY_S = 3.0
 SWEEP_EVERY_S = 60.0
 """What killed runs left behind is removed that often."""
+FIRST_SWEEP_S = 5.0
+"""Not by a one-shot command, and not before the first frame."""
 SILENT_AFTER_S = 2.5
 """Without a sample for so long a run is shown as not answering."""
 ENDED_KEPT_S = 600.0
@@ -67,7 +69,7 @@ class Runs:
     def __init__(self, note: Note = lambda _: None, tidies: bool = True) -> None:
         self._note = note
         self._tidies = tidies
-        self._swept_at = -SWEEP_EVERY_S
+        self._sweep_at = time.monotonic() + FIRST_SWEEP_S
         self._gpus: Sequence[Gpu] = ()
         self._attached: dict[int, _Attached] = {}
         self._candidates: tuple[int, ...] = ()
@@ -133,8 +135,8 @@ class Runs:
 
     def _sweep(self) -> None:
         now = time.monotonic()
-        if self._tidies and now - self._swept_at >= SWEEP_EVERY_S:
-            self._swept_at = now
+        if self._tidies and now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_EVERY_S
             unlink_stale()
 
     def _listen_to(self, socket: AgentSocket) -> None:

@@ -42,3 +42,24 @@ def capability(architecture: str) -> str | None:
     if not architecture.startswith("sm_") or not digits.isdigit() or len(digits) < 2:
         return None
     return f"{digits[:-1]}.{digits[-1]}"
+
+
+def satisfies(version: str, constraint: str) -> bool:
+    """``2.7.1`` against ``>=2.7,<2.10``: only >= and <, which is all that the table has."""
+    have = _numbers(version)
+    for part in filter(None, constraint.split(",")):
+        if part.startswith(">=") and have < _numbers(part[2:]):
+            return False
+        if part.startswith("<") and have >= _numbers(part[1:]):
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = []
+    for part in text.split("."):
+        digits = "".join(c for c in part if c.isdigit())
+        if digits != part:
+            break
+        parts.append(int(digits))
+    return tuple(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,10 +23,10 @@ needs_torch = pytest.mark.skipif(not TORCH, reason="COCKPIT_TORCH_PYTHON names n
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts programs as another user")
 
 
-def program(folder: Path, code: str) -> str:
+def program(folder: Path, code: str, python: str = sys.executable) -> str:
     """A stand-in for an interpreter: a script, whatever is fed to it."""
     path = folder / "python"
-    path.write_text(f"#!{sys.executable}\n{code}\n")
+    path.write_text(f"#!{python}\n{code}\n")
     path.chmod(0o755)
     return str(path)
 
@@ -158,16 +159,17 @@ def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_another_users_probe_runs_as_that_user_with_his_groups(tmp_path: Path) -> None:
+def test_another_users_probe_runs_as_that_user_with_his_groups() -> None:
     code = (
         "import json, os\nprint('cockpit-probe ' + json.dumps({'version': ' '.join(map(str, "
         "[*os.getresuid(), *os.getresgid(), *os.getgroups()]))}))"
     )
-    path = program(tmp_path, code)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    Path(path).write_text(Path(path).read_text().replace(sys.executable, "/usr/bin/python3", 1))
-    facts = ask(path, owner=Owner(1002, 1003, (1004,)), environment={}).into(InterpreterFacts)
+    # not in a folder of pytest: each of its starts closes them to others
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = program(Path(folder), code, "/usr/bin/python3")
+        answer = ask(path, owner=Owner(1002, 1003, (1004,)), environment={})
+    facts = answer.into(InterpreterFacts)
     assert facts == InterpreterFacts(version="1002 1002 1002 1003 1003 1003 1004")
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,20 +177,25 @@ def test_wrong_targets_have_their_own_exit_codes() -> None:
     assert doctor("--python", "python3", "--pid", "1").returncode == 2
 
 
+@pytest.fixture
+def for_all() -> Iterator[Path]:
+    """A folder that every user may write into; those of pytest are closed at each of its starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
 @needs_root
-def test_another_users_job_is_examined_as_that_user(simbox: Simbox, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
-    (tmp_path / "sitecustomize.py").write_text(
+def test_another_users_job_is_examined_as_that_user(simbox: Simbox, for_all: Path) -> None:
+    told = for_all / "told"
+    (for_all / "sitecustomize.py").write_text(
         f"import os\nopen({str(told)!r}, 'a').write(f'{{os.getuid()}} {{os.geteuid()}}\\n')\n"
     )
     code = f"""
 import json, subprocess, sys, time
 argv = ["setpriv", "--reuid", "1002", "--regid", "1002", "--clear-groups", "/usr/bin/python3",
         "-c", "import time; print('ready', flush=True); time.sleep(60)"]
-job = subprocess.Popen(argv, env={{"PATH": "/usr/bin:/bin", "PYTHONPATH": {str(tmp_path)!r}}},
+job = subprocess.Popen(argv, env={{"PATH": "/usr/bin:/bin", "PYTHONPATH": {str(for_all)!r}}},
                        stdout=subprocess.PIPE, cwd="/")
 job.stdout.readline()
 run = [sys.executable, "-m", "cockpit", "doctor", "--json", "--pid", str(job.pid)]
@@ -199,6 +206,9 @@ print(done.stdout)
     found: dict[str, Any] = json.loads(simbox("h200", ["-c", code], seconds=60).stdout)
     assert found["subject"]["user"] == "1002"
     assert found["subject"]["python"].startswith("/usr/bin/python3")
+    interpreter = next(one for one in found["checks"] if one["id"] == "interpreter")
+    assert "/usr/bin/python3" in interpreter["sentence"], interpreter
+    assert "Python 3" in interpreter["sentence"], interpreter
     ran_as = told.read_text().splitlines()
     assert len(ran_as) >= 2, "the job, and our probe"
     assert set(ran_as) == {"1002 1002"}

@@ -10,6 +10,7 @@ import pytest
 
 from cockpit.diagnose import diagnose
 from cockpit.diagnose.tables import cuda_compat
+from cockpit.model.wheel import runs
 
 KINDS = [
     json.loads(line) for line in (Path(__file__).parent / "kinds.jsonl").read_text().splitlines()
@@ -40,7 +41,7 @@ def test_the_number_of_the_driver_message_is_a_cuda_version() -> None:
 
 
 def test_code_runs_on_the_same_major_and_a_later_minor() -> None:
-    assert cuda_compat.runs("8.6", "8.9")
-    assert not cuda_compat.runs("9.0", "12.0")
-    assert not cuda_compat.runs("8.6", "8.7")
+    assert runs("8.6", "8.9")
+    assert not runs("9.0", "12.0")
+    assert not runs("8.6", "8.7")
     assert cuda_compat.wheel_for_capability("12.0") == "cu128"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.recording import RecordingWriter
 from cockpit.collect.simulated import SimulatedMachine
 from cockpit.diagnose.live.look import NoLooks
@@ -15,6 +16,7 @@ from cockpit.diagnose.live.watch import LiveFindings
 from cockpit.engine.findings import Findings
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Play, Tick
+from cockpit.engine.staged_looks import StagedLooks
 from cockpit.model.finding import Finding
 from cockpit.model.snapshot import Snapshot
 from tests.diagnose.live.scenes import a_gpu, a_snapshot
@@ -41,6 +43,17 @@ def test_a_demo_names_its_strays(tmp_path: Path) -> None:
     strays = next(one for one in found if one.cause == "orphans")
     assert strays.fixes
     assert str(strays.pid) in " ".join(one.value for one in strays.fixes)
+
+
+def test_a_demo_has_a_run_that_waits_for_data() -> None:
+    now = [0.0]
+    machine = SimulatedMachine("busy", clock=lambda: now[0])
+    live, looks, told = LiveFindings(), StagedLooks(SCENARIOS["busy"], lambda: now[0]), {}
+    for second in range(60):
+        now[0] = float(second)
+        told |= {one.cause: one for one in live.observe(machine.snapshot(1.0), looks)}
+    assert told["dataloader"].pid == 15210
+    assert told["dataloader"].gpu == 7
 
 
 def test_a_replay_of_an_old_recording_is_judged_by_its_snapshots(tmp_path: Path) -> None:

@@ -17,8 +17,11 @@ from cockpit.collect.cpu_runs import CpuRunScan
 from cockpit.collect.source_lines import LIMIT_BYTES, SourceLines
 from cockpit.collect.work import Work
 from cockpit.diagnose.live.look import Look
+from cockpit.diagnose.live.watch import LiveFindings
 from cockpit.diagnose.live.where import doing, most_common_frame
-from cockpit.engine.looks import APART_S, Looker
+from cockpit.engine.looks import APART_S, Looker, _training_frames
+from cockpit.model.finding import Finding
+from tests.diagnose.live.scenes import ZERO_S, a_process, a_snapshot, starving
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -200,6 +203,51 @@ def test_states_and_cpu_of_forked_workers_are_read() -> None:
     assert reading.main_state == "S"
     assert len(reading.workers) == 1
     assert (reading.workers[0].cpu_pct or 0) > 15
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "cause", "line"),
+    [
+        (STARVED, ["2"], "dataloader", "in DataLoader("),
+        (STARVED, ["0"], "num_workers_low", "time.sleep(0.05)"),
+        (SYNC, [], "sync", ".item()"),
+    ],
+    ids=["waits for workers", "loads itself", "syncs"],
+)
+def test_a_real_program_on_a_gpu_with_gaps_is_named_with_its_line_in_thirty_seconds(
+    start: Start, torch_python: str, program: str, arguments: list[str], cause: str, line: str
+) -> None:
+    """The program and the looks are real; what NVML would say of its GPU is made up."""
+    one = start(torch_python, program, *arguments)
+    found = procfs.stat("/proc", one.pid)
+    assert not isinstance(found, procfs.Gap)
+    row = a_process(one.pid, start_ticks=found.start_ticks, sm_pct=20.0)
+    live, looker, began = LiveFindings(), Looker(), time.time()
+    told: list[Finding] = []
+    while time.time() - began < 30 and not told:
+        second = time.time() - ZERO_S
+        told = list(live.observe(a_snapshot(second, starving(), processes=(row,)), looker))
+        time.sleep(0.5)
+    assert [finding.cause for finding in told] == [cause]
+    number = int(told[0].facts["place"].rpartition(":")[2])
+    assert line in program.splitlines()[number - 1]
+    print(f"{time.time() - began:.0f} s: {told[0].title}; {told[0].evidence[1].text}")
+
+
+@pytest.mark.parametrize(
+    "threads",
+    [None, "x", [1], [{}], [{"main": True, "frames": "x"}], [{"main": 1, "frames": [[1, "a", 2]]}]],
+)
+def test_an_agent_that_answers_nonsense_has_no_frames(threads: object) -> None:
+    assert _training_frames(threads) == []
+
+
+def test_of_an_agents_threads_the_one_that_takes_the_steps_is_meant() -> None:
+    threads = [
+        {"main": True, "training": False, "frames": [["a.py", 1, "main"]]},
+        {"main": False, "training": True, "frames": [["b.py", 2, "train"], ["b.py", 9, "run"]]},
+    ]
+    assert [frame.file for frame in _training_frames(threads)] == ["b.py", "b.py"]
 
 
 # -- source lines

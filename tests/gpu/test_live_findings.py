@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cockpit.attach.stacks import find_py_spy
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Tick
 from cockpit.model.finding import Finding
@@ -134,6 +135,8 @@ def test_a_sick_training_is_named_within_thirty_seconds(
     line: str | None,
     attached: bool,
 ) -> None:
+    if find_py_spy() is None and not attached and "oom_growth" not in causes:
+        pytest.skip("needs py-spy: there is no agent to ask")
     start(program, *arguments, attached=attached)
     finding = found(link, causes)
     assert finding.evidence
@@ -146,15 +149,19 @@ def test_a_sick_training_is_named_within_thirty_seconds(
 
 @pytest.mark.parametrize("attached", [False, True], ids=["unattached", "attached"])
 def test_a_healthy_bf16_training_raises_nothing(start: Start, link: Link, attached: bool) -> None:
-    """``COCKPIT_HEALTHY_S`` is for how long it is watched: 300 s unless it says otherwise."""
-    start("train.py", str(HEALTHY_S + 60), "5", attached=attached)
+    """``COCKPIT_HEALTHY_S``: how long the attached one is watched, 300 s unless it says otherwise.
+
+    A fifth of it has to do for the other.
+    """
+    seconds = HEALTHY_S if attached else HEALTHY_S / 5
+    start("train.py", str(seconds + 60), "5", attached=attached)
     wait_until_on_gpu(link)
     seen = set()
     last = None
-    for last in snapshots(link, HEALTHY_S):
+    for last in snapshots(link, seconds):
         seen |= {finding.title for finding in last.findings if finding.cause not in OTHERS}
     assert last is not None
-    print(f"\nhealthy for {HEALTHY_S:.0f} s: {describe(last)}")
+    print(f"\nhealthy for {seconds:.0f} s: {describe(last)}")
     assert not seen
 
 

@@ -10,6 +10,7 @@ from cockpit.diagnose.tables import fixes_machine, fixes_memory, fixes_runs
 from cockpit.diagnose.tables.causes import CAUSES
 from cockpit.model.event import Severity
 from cockpit.model.finding import Also, Evidence, Finding
+from cockpit.model.text import clean
 
 Key = tuple[str, int | None, int | None]
 """Cause, GPU, pid: what is one finding over time."""
@@ -54,22 +55,27 @@ class Claim:
 
 
 def said(text: str, source: str = "NVML") -> Evidence:
-    """One sentence of evidence and where its numbers come from."""
-    return Evidence(text=text, line=None, source=source)
+    """One sentence of evidence and where its numbers come from; harmless for a terminal."""
+    return Evidence(text=clean(text), line=None, source=source)
 
 
 def finding_of(claim: Claim) -> Finding:
     """With the explanation and the repairs of its cause, filled with this claim's values."""
     cause = CAUSES[claim.cause]
     facts = {"gpu": claim.gpu, "pid": claim.pid, **claim.facts}
-    known = {name: value for name, value in facts.items() if value is not None}
+    # Places and commands are data from outside.
+    known = {
+        name: clean(value) if isinstance(value, str) else value
+        for name, value in facts.items()
+        if value is not None
+    }
     repair = _REPAIRS.get(claim.cause)
     return Finding(
         flow=cause.flow,
         cause=claim.cause,
         severity=claim.weight,
         confidence=claim.confidence,
-        title=claim.title,
+        title=clean(claim.title),
         explanation=fill(cause.explanation, known),
         evidence=claim.says,
         facts=known,

@@ -78,25 +78,16 @@ def _is_away(view: View, rank: Process) -> bool:
 def _behind(
     view: View, job: Sequence[Process], spinning: Sequence[Process], away: Sequence[Process]
 ) -> Claim:
-    looks = {
-        rank.pid: [look for look in view.looks.want(rank.pid, rank.start_ticks) if look.frames]
-        for rank in away[:MOST_LOOKED_AT]
-    }
-    for rank in spinning[:1]:  # says where they wait
-        looks[rank.pid] = [
-            look for look in view.looks.want(rank.pid, rank.start_ticks) if look.frames
-        ]
+    # One of those that wait says where they do.
+    looks = {rank.pid: _looks(view, rank) for rank in (*away[:MOST_LOOKED_AT], spinning[0])}
     guilty = [rank for rank in away if not _is_in_collective(looks.get(rank.pid, []))] or away
     culprit = guilty[0]
     frame, steady = _stuck_at(looks.get(culprit.pid, []))
     where = short_place(frame)
     numbers = [number_of(rank) for rank in guilty]
-    names = "Rank" if len(numbers) == 1 else "Ranks"
-    verb = "is" if len(numbers) == 1 else "are"
-    title = f"{names} {', '.join(map(str, numbers[:4]))} {verb} behind"
     return Claim(
         cause="rank_behind",
-        title=title + (f": {where}" if where else ""),
+        title=_behind_title(numbers) + (f": {where}" if where else ""),
         says=(
             *_waiting_words(view, spinning),
             *_away_words(view, guilty),
@@ -117,6 +108,15 @@ def _behind(
         share=0.7,
         clear_s=5.0,
     )
+
+
+def _looks(view: View, rank: Process) -> list[Look]:
+    return [look for look in view.looks.want(rank.pid, rank.start_ticks) if look.frames]
+
+
+def _behind_title(numbers: Sequence[int]) -> str:
+    listed = ", ".join(map(str, numbers[:4]))
+    return f"Rank {listed} is behind" if len(numbers) == 1 else f"Ranks {listed} are behind"
 
 
 def _is_in_collective(looks: Sequence[Look]) -> bool:
@@ -195,7 +195,7 @@ def _all_wait(view: View, job: Sequence[Process]) -> Iterator[Claim]:
     run = view.runs.get(first.pid)
     if run is not None and (run.step_age_s is None or run.step_age_s < 20.0):
         return
-    looks = [one for one in view.looks.want(first.pid, first.start_ticks) if one.frames]
+    looks = _looks(view, first)
     frame, steady = _stuck_at(looks)
     if looks and not steady:
         return
@@ -253,7 +253,7 @@ def _straggler(view: View, job: Sequence[Process]) -> Iterator[Claim]:
 
 def _slow_rank(view: View, rank: Process, gpu: int, util: float, count: int) -> Claim:
     number = number_of(rank)
-    looks = [one for one in view.looks.want(rank.pid, rank.start_ticks) if one.frames]
+    looks = _looks(view, rank)
     frame, _ = _stuck_at(looks)
     seen = f"It was seen at {clean(place(frame) or '')}." if frame is not None else ""
     return Claim(

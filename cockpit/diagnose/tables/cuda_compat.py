@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cockpit.model.wheel import runs as runs
-
 MINIMUM_DRIVER: dict[int, str] = {11: "450.80", 12: "525.60", 13: "580.65"}
 """CUDA major version → oldest Linux driver that runs it (minor-version compatibility).
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
@@ -125,42 +123,6 @@ def wheel_for_capability(capability: str) -> str:
     if device >= (10, 0):
         return BLACKWELL_INDEX
     return "cu126"
-
-
-INDEX_RELEASES: dict[str, tuple[tuple[int, int], tuple[int, int] | None]] = {
-    "cu118": ((2, 0), (2, 7)),
-    "cu126": ((2, 6), None),
-    "cu128": ((2, 7), (2, 10)),
-    "cu130": ((2, 9), None),
-}
-"""Index → first and last release of torch in it (None: still made), as far as is known.
-https://github.com/pytorch/pytorch/blob/main/RELEASE.md"""
-
-
-def best_wheel(driver_cuda: str | None, capabilities: list[str], torch: str | None) -> str | None:
-    """The newest index that fits the driver, all the devices and the release of torch.
-
-    None: no index is known that does, or nothing is known of the machine.
-    """
-    if driver_cuda is None:
-        return None
-    fitting = [
-        name
-        for name, version, oldest in WHEEL_INDEXES
-        if version[0] <= int(driver_cuda.partition(".")[0])
-        and all(_pair(one) >= oldest for one in capabilities)
-        and (all(_pair(one) < (10, 0) for one in capabilities) or version >= (12, 8))
-        and _has_release(name, torch)
-    ]
-    return fitting[-1] if fitting else None
-
-
-def _has_release(index: str, torch: str | None) -> bool:
-    if torch is None:
-        return True
-    first, last = INDEX_RELEASES[index]
-    release = _pair(torch)
-    return first <= release and (last is None or release <= last)
 
 
 def _pair(version: str) -> tuple[int, int]:

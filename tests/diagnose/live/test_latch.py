@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cockpit.diagnose.live.claim import Claim, said
+from cockpit.diagnose.live.claim import Claim, finding_of, said
 from cockpit.diagnose.live.latch import Latch
 from cockpit.diagnose.live.look import NoLooks
 from cockpit.diagnose.live.watch import LiveFindings
@@ -92,6 +92,15 @@ def test_a_single_snapshot_tells_what_it_can() -> None:
     latch = Latch(at_once=True)
     titles = shown(latch, 0, claim(title="now", at_once=True), claim(title="later", gpu=1))
     assert titles == ["now"]
+
+
+def test_names_from_outside_reach_no_terminal_as_they_are() -> None:
+    bad = "/tmp/\x1b[2Jevil.py:3"
+    one = claim(title=f"at {bad}", says=(said(f"seen at {bad}"),), facts={"place": bad})
+    finding = finding_of(one)
+    told = [finding.title, finding.evidence[0].text, finding.facts["place"]]
+    told += [fix.value + fix.why for fix in finding.fixes]
+    assert not any("\x1b" in text for text in told)
 
 
 # -- over snapshots
