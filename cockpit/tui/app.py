@@ -21,18 +21,19 @@ from cockpit.engine.link import Link
 from cockpit.engine.protocol import Hello, Tick
 from cockpit.errors import CockpitError, UsageError
 from cockpit.model.finding_history import FindingHistory
+from cockpit.model.flow import FlowRequest
 from cockpit.model.history import History
 from cockpit.model.run_history import RunHistory
 from cockpit.model.text import clean
 from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
+from cockpit.tui.flow_app import FlowApp
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.screens.base import Page
 from cockpit.tui.screens.overview import OverviewScreen
 from cockpit.tui.session import Listener, Session
 from cockpit.tui.view import View
-from cockpit.tui.wire import WireDiff
 
 INTERVALS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 SILENCE_CHECK_S = 2.0
@@ -49,7 +50,7 @@ class TickArrived(Message):
         return isinstance(message, TickArrived)
 
 
-class CockpitApp(WireDiff[int]):
+class CockpitApp(FlowApp):
     """The face."""
 
     CSS_PATH = "cockpit.tcss"
@@ -87,6 +88,14 @@ class CockpitApp(WireDiff[int]):
         ),
         Binding("l", "events", "events", id="app.events", tooltip="Everything that happened"),
         Binding("n", "topology", "links", id="app.topology", tooltip="NVLink, PCIe and P2P"),
+        Binding(
+            "exclamation_mark",
+            "troubleshoot",
+            "fix",
+            id="app.troubleshoot",
+            key_display="!",
+            tooltip="Troubleshoot this, or the worst thing",
+        ),
         Binding("ctrl+c", "leave", "quit", id="app.interrupt", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", "suspend", id="app.suspend", show=False),
         *(
@@ -95,12 +104,10 @@ class CockpitApp(WireDiff[int]):
         ),
     ]
 
-    def __init__(self, settings: Settings, link: Link) -> None:
+    def __init__(self, settings: Settings, link: Link, flow: FlowRequest | None = None) -> None:
         super().__init__(driver_class=QuickDriver, ansi_color=None if settings.color else True)
         self.settings = settings
         self.wire_diff = settings.wire_diff
-        self.view: View | None = None
-        """What is on screen; None before the first tick."""
         self._session = Session(
             link, Listener(self._on_hello, self._on_tick, self._on_trouble, self._on_refused)
         )
@@ -118,6 +125,7 @@ class CockpitApp(WireDiff[int]):
         self._tree = False
         self._glyphs = Glyphs.ascii() if wants_ascii(settings) else Glyphs.unicode()
         self._digits: tuple[float, str] = (0.0, "")
+        self.asked_flow = flow
         self.failure: CockpitError | None = None
         """Why the app ended by itself."""
         theme.register(self)
@@ -191,6 +199,7 @@ class CockpitApp(WireDiff[int]):
         """Draw the newest tick, unless the picture is held."""
         if not self._paused:
             self._show_newest()
+        self.open_asked_flow()
 
     def _show_newest(self) -> None:
         tick, hello = self._newest, self._hello
@@ -343,14 +352,17 @@ def check_keys(keys: Mapping[str, str]) -> None:
             raise UsageError(clean(f"In [keys], {name} = {wanted!r}: {wrong}."))
 
 
-def run(settings: Settings, link: Link) -> int:
-    """Opens the cockpit on this terminal; returns the exit status."""
+def run(settings: Settings, link: Link, flow: FlowRequest | None = None) -> int:
+    """Opens the cockpit on this terminal, at a guided flow where one is given.
+
+    Returns the exit status: see ``CockpitApp.exit_status``.
+    """
     try:
-        app = CockpitApp(settings, link)
+        app = CockpitApp(settings, link, flow)
         app.run(mouse=settings.mouse)
     finally:
         link.close()
         remove_log(link)
     if app.failure is not None:
         raise app.failure
-    return app.return_code or 0
+    return app.exit_status

@@ -19,6 +19,7 @@ def nodes() -> tuple[type[DOMNode], ...]:
     from cockpit.tui.screens.memory import MemoryScreen
     from cockpit.tui.screens.overview import OverviewScreen
     from cockpit.tui.screens.process import ProcessScreen
+    from cockpit.tui.screens.troubleshoot import TroubleshootScreen
     from cockpit.tui.widgets.filter_input import FilterInput
     from cockpit.tui.widgets.line_view import LineView
 
@@ -28,6 +29,7 @@ def nodes() -> tuple[type[DOMNode], ...]:
         GpuScreen,
         ProcessScreen,
         MemoryScreen,
+        TroubleshootScreen,
         FindingsScreen,
         FindingScreen,
         FixMenu,

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import AnyRow, Line, Row
 from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.view import View
@@ -40,10 +41,15 @@ class Page(Screen[None]):
         if view is not None and self in self.app.screen_stack:
             self.show(view)
 
-    def key_line(self, view: View) -> Line:
+    def flow_subject(self) -> FlowSubject:
+        """What ``!`` is about here; by itself a page is about the whole machine."""
+        return FlowSubject()
+
+    def key_line(self, view: View, first: tuple[str, ...] = ()) -> Line:
         """The keys that are on right now, as bound: a remapped key shows itself."""
         shown = [one for one in self.active_bindings.values() if one.enabled and one.binding.show]
-        place = {name: number for number, name in enumerate(self.HINTS)}
+        order = dict.fromkeys((*first, *self.HINTS))
+        place = {name: number for number, name in enumerate(order)}
         hints: dict[str, Hint] = {}
         for one in sorted(shown, key=lambda one: place.get(one.binding.id or "", len(place))):
             if one.binding.id and one.binding.description:

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from cockpit.model.finding import Finding
 from cockpit.model.finding_history import Known
 from cockpit.model.time import moment
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.finding_page import cleared_lines, finding_page, finding_title
 from cockpit.tui.render.finding_words import RANKS
@@ -22,7 +23,7 @@ from cockpit.tui.widgets.line_view import LineView
 class FindingScreen(SubPage):
     """Left and right go to the neighbours in the list."""
 
-    HINTS = ("page.back", "finding.previous", "finding.next")
+    HINTS = ("page.back", "app.troubleshoot", "finding.previous", "finding.next")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1)", "previous", id="finding.previous", tooltip="Finding before"),
         Binding("right", "step(1)", "next", id="finding.next", tooltip="Next finding"),
@@ -31,6 +32,10 @@ class FindingScreen(SubPage):
     def __init__(self, known: Known) -> None:
         super().__init__()
         self._known = known
+
+    def flow_subject(self) -> FlowSubject:
+        """This finding."""
+        return FlowSubject(finding=self._known.finding)
 
     def show(self, view: View) -> None:
         """As it is now; one that the view does not know any more as it was last."""

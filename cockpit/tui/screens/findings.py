@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 
 from cockpit.model.text import plural
 from cockpit.model.time import moment
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.render.alerts import Alert, readings_alone
@@ -27,7 +28,7 @@ _LEAST_LIST = 6
 class FindingsScreen(SubPage):
     """Enter opens the finding's own page, or the process or GPU that an alert is about."""
 
-    HINTS = ("page.back",)
+    HINTS = ("page.back", "app.troubleshoot")
     DEFAULT_CSS = "FindingsScreen #preview { height: 1fr; }"
 
     def __init__(self) -> None:
@@ -75,6 +76,16 @@ class FindingsScreen(SubPage):
         lines = _preview(row, view, width) if row is not None else paragraph(WATCHED, width)
         lines = [view.glyphs.finish(line) for line in lines]
         self.query_one("#preview", FixedLines).show_lines([(), *lines])
+
+    def flow_subject(self) -> FlowSubject:
+        """The row under the cursor."""
+        row = self._rows.get(self.query_one("#page", LineView).cursor)
+        known, alert = (row.known, row.alert) if row is not None else (None, None)
+        if known is not None:
+            return FlowSubject(finding=known.finding)
+        if alert is None or alert.pid is not None:
+            return FlowSubject(pid=alert.pid if alert is not None else None)
+        return FlowSubject(gpu=alert.gpu)
 
     # -- messages
 

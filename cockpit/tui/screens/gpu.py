@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 
 from cockpit.model.gpu import Gpu
 from cockpit.model.history import Metric
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.finding_mentions import mentions
 from cockpit.tui.render.gpu_page import gpu_page, gpu_title
@@ -50,6 +51,10 @@ class GpuScreen(SubPage):
             indices = [gpu.index for gpu in view.snapshot.gpus]
             here = indices.index(self._index) if self._index in indices else 0
             self.choose(indices[(here + step) % len(indices)])
+
+    def flow_subject(self) -> FlowSubject:
+        """This card."""
+        return FlowSubject(gpu=self._index)
 
     def show(self, view: View) -> None:
         """Title, plots, fields, memory."""

@@ -40,5 +40,8 @@ class HelpScreen(SubPage):
             title = next(title for prefix, title in _GROUPS if id_.startswith(prefix))
             words = binding.tooltip or binding.description
             groups.setdefault(title, []).append((" ".join(names), words))
-        groups.setdefault("Everywhere", []).append(("0…9", "The GPU of that number"))
+        if any((one.id or "").startswith("flow.option_") for one in self._explained):
+            groups.setdefault("On this page", []).append(("1…9", "Choose that one"))
+        else:
+            groups.setdefault("Everywhere", []).append(("0…9", "The GPU of that number"))
         return [(title, tuple(rows)) for title, rows in reversed(groups.items())]

@@ -18,6 +18,7 @@ from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_history import RunHistory
 from cockpit.model.time import iso
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.census_lines import census_lines, site_lines
@@ -198,6 +199,11 @@ class MemoryScreen(SubPage):
         if done and self._run_now() is not None:
             self._ask("segments" if self._tab == "bar" else self._tab)
         self.redraw()
+
+    def flow_subject(self) -> FlowSubject:
+        """This run."""
+        ticks = None if self._process is None else self._process.start_ticks
+        return FlowSubject(pid=self._pid, start_ticks=ticks)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all; attach and detach as they apply."""

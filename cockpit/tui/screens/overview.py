@@ -19,6 +19,7 @@ from cockpit.model.process import Process
 from cockpit.model.time import moment
 from cockpit.settings import Settings
 from cockpit.tui.filter import Filter, parse
+from cockpit.tui.flow_request import FlowSubject, something_to_fix
 from cockpit.tui.line import Line, Row
 from cockpit.tui.messages import FilterClosed, FilterTyped, HeaderClicked, RowChosen, RowHighlighted
 from cockpit.tui.render.alerts import Alert, alert_line, alerts
@@ -65,6 +66,7 @@ class OverviewScreen(Page):
         "tag",
         "memory",
         "attach",
+        "app.troubleshoot",
         "sort",
         "tree",
         "environment",
@@ -163,7 +165,8 @@ class OverviewScreen(Page):
         self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
         self._show_processes(view, width)
         self._show_events(view, width, layout)
-        self._fixed["footer"].show_lines([self.key_line(view)])
+        first = ("app.troubleshoot",) if something_to_fix(view.snapshot) else ()
+        self._fixed["footer"].show_lines([self.key_line(view, first)])
 
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
@@ -400,6 +403,16 @@ class OverviewScreen(Page):
             from cockpit.tui.screens.process import ProcessScreen
 
             self.app.push_screen(ProcessScreen(process, part))
+
+    def flow_subject(self) -> FlowSubject:
+        """The GPU row where that list has the focus, else the process under the cursor."""
+        row = self._gpus.cursor
+        if self.focused is self._gpus and isinstance(row, tuple) and row[0] == "gpu":
+            return FlowSubject(gpu=int(row[1]))
+        one = self._under_cursor()
+        if one is None:
+            return FlowSubject()
+        return FlowSubject(one.pid, one.start_ticks, chosen=self._processes.was_moved)
 
     def _under_cursor(self) -> Process | None:
         view, key = self.cockpit.view, self._processes.cursor

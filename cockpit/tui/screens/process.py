@@ -11,6 +11,7 @@ from cockpit.errors import CockpitError
 from cockpit.model.action import Target
 from cockpit.model.process import Process, ProcessDetails
 from cockpit.model.time import moment
+from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.finding_mentions import mentions
@@ -57,6 +58,10 @@ class ProcessScreen(SubPage):
 
         target = Target(pid=self._process.pid, start_ticks=self._process.start_ticks)
         self.app.push_screen(KillDialog((target,)))
+
+    def flow_subject(self) -> FlowSubject:
+        """This process."""
+        return FlowSubject(pid=self._process.pid, start_ticks=self._process.start_ticks)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all."""

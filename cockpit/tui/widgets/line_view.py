@@ -80,6 +80,8 @@ class LineView(Widget, can_focus=True):
         self.can_focus = cursor
         self.top = 0
         """Index of the first row in view."""
+        self.was_moved = False
+        """Somebody has put the cursor where it is; at first it only happens to be there."""
         self._rows: tuple[AnyRow, ...] = ()
         self._index = 0
         self._header = header
@@ -162,6 +164,7 @@ class LineView(Widget, can_focus=True):
         """Follow the key when it was set from outside; an unknown key changes nothing."""
         row = self.cursor_row
         if row is not None and row.key != key:
+            self.was_moved = True
             self._index = next((i for i, r in enumerate(self._rows) if r.key == key), self._index)
             self._set_cursor()
         if self.is_attached:
@@ -182,6 +185,7 @@ class LineView(Widget, can_focus=True):
         if not self.has_cursor:
             self._scroll(rows)
             return
+        self.was_moved = True
         index = max(0, min(len(self._rows) - 1, self._index + rows))
         if index == self._index or not self._rows:
             self._nudge_cursor()
@@ -279,6 +283,7 @@ class LineView(Widget, can_focus=True):
         (Textual crops no span on its left: knowledge of `_compositor.py`, 8.2)."""
         size = self.size
         if not self.is_attached or not size:
+            self._picture = []  # hidden: what was painted last is of another time
             return
         old, self._picture = self._picture, self._paint(size.height)
         changed = [y for y, (a, b) in enumerate(zip_longest(old, self._picture)) if a != b]
