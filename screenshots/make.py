@@ -35,6 +35,8 @@ PICTURES = {
     "kill": (100, 28, ["--demo", "stray"], ["j", "j", "x"]),
     "memory": (120, 30, ["--demo", "busy"], ["j", "j", "j", "j", "j", "m"]),
     "gpu": (120, 36, ["--demo", "throttle"], ["0"]),
+    "findings": (110, 28, ["--demo", "stray"], ["i"]),
+    "fix": (100, 32, ["--demo", "stray"], ["!"]),
 }
 
 

@@ -35,7 +35,8 @@ def _strays(view: View) -> Iterator[Claim]:
     groups: dict[tuple[str, int | None], list[Process]] = {}
     for process in view.snapshot.processes:
         if process.stray is not None:
-            cause = "unkillable" if process.stray.reason == "leader_gone" else "orphans"
+            # A zombie leader is no reason to reboot: what its session left behind can be ended.
+            cause = "unkillable" if process.state == "D" else "orphans"
             gpu = process.devices[0].gpu if process.devices else None
             groups.setdefault((cause, gpu), []).append(process)
     for (cause, gpu), strays in groups.items():

@@ -190,9 +190,9 @@ def two_ranks_on_one(second: float) -> Snapshot:
     return a_snapshot(second, a_gpu(), processes=ranks)
 
 
-def stray(reason: Any) -> Make:
+def stray(reason: Any, state: str = "S") -> Make:
     why = Stray(reason=reason, sentence="Its launcher is gone.")
-    one = a_process(cpu_pct=0.0, sm_pct=0.0, stray=why)
+    one = a_process(cpu_pct=0.0, sm_pct=0.0, stray=why, state=state)
     return lambda second: a_snapshot(second, idle(), processes=(one,))
 
 
@@ -348,7 +348,8 @@ ROWS = {
     "shared": Row("shared_gpu", sharing, 20, "pid 50 of eve uses 40 % of the SMs"),
     "two ranks on one": Row("duplicate_gpu", two_ranks_on_one, 20, "ranks 0, 1 share it"),
     "stray": Row("orphans", stray("orphan_idle"), 6, "40.0 GiB held by stray pid 4711", pid=4711),
-    "unkillable": Row("unkillable", stray("leader_gone"), 6, "40.0 GiB", pid=4711),
+    "zombie leader": Row("orphans", stray("leader_gone", "Z"), 6, "40.0 GiB", pid=4711),
+    "unkillable": Row("unkillable", stray("orphan_idle", "D"), 6, "40.0 GiB", pid=4711),
     "heat": Row("thermal", gpu_with(**HOT), 10, "1100 of 1980 MHz, 91 °C"),
     "brake": Row("power_brake", gpu_with(**BRAKE), 10, "power brake"),
     "limit": Row("power_limit_lowered", gpu_with(**LOWERED), 15, "limit 450 of 700 W"),
