@@ -14,6 +14,7 @@ from cockpit.model.text import clean
 from cockpit.model.time import moment
 
 XID_FOR_S = 600.0
+SOFTWARE_XID_FOR_S = 120.0
 TITLE_ROOM = 36
 CAUSE_OF_XID: dict[int, str] = {
     13: "illegal_access",
@@ -98,7 +99,9 @@ def _newest_xids(view: View) -> dict[int, Event]:
         if event.xid is None or event.gpu is None:
             continue
         at_s = moment(event.at)
-        if at_s is not None and 0.0 <= view.now_s - at_s + 5.0 <= XID_FOR_S + 5.0:
+        # What a program did to itself is over with it; the next training is not to be blamed.
+        for_s = XID_FOR_S if xids.explain(event.xid).origin == "hardware" else SOFTWARE_XID_FOR_S
+        if at_s is not None and 0.0 <= view.now_s - at_s + 5.0 <= for_s + 5.0:
             before = found.get(event.gpu)
             if before is None or event.xid in CAUSE_OF_XID or before.xid not in CAUSE_OF_XID:
                 found[event.gpu] = event
