@@ -100,7 +100,7 @@ def _newest_xids(view: View) -> dict[int, Event]:
             continue
         at_s = moment(event.at)
         # What a program did to itself is over with it; the next training is not to be blamed.
-        for_s = XID_FOR_S if xids.explain(event.xid).origin == "hardware" else SOFTWARE_XID_FOR_S
+        for_s = SOFTWARE_XID_FOR_S if xids.explain(event.xid).origin == "program" else XID_FOR_S
         if at_s is not None and 0.0 <= view.now_s - at_s + 5.0 <= for_s + 5.0:
             before = found.get(event.gpu)
             if before is None or event.xid in CAUSE_OF_XID or before.xid not in CAUSE_OF_XID:
