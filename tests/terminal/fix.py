@@ -43,6 +43,13 @@ class Walk:
         return int(found[1]) if found else None
 
     @property
+    def last_words(self) -> str:
+        """What a command that has ended said last."""
+        found = self._over.search(self.screen)
+        said = self.screen[: found.start()].rstrip() if found else self._shown()
+        return " ".join(said.rpartition("\n\n")[2].split())
+
+    @property
     def options(self) -> dict[int, str]:
         """Number → first line of each option of the open choice."""
         found: dict[int, str] = {}
@@ -56,6 +63,10 @@ class Walk:
     def offers(self, title: str) -> bool:
         """An option with this in its title is there, and can be run."""
         return self._number(title) is not None
+
+    def sees(self, title: str) -> bool:
+        """An option with this in its title is there, also one that cannot be run yet."""
+        return any(title in text for text in self.options.values())
 
     def choose(self, title: str, *, within_s: float = 60.0) -> None:
         """The first option with this in its title. Fails with the screen where there is none."""
@@ -82,14 +93,15 @@ class Walk:
 
     def _number(self, title: str) -> int | None:
         rows = self.options.items()
-        return next((n for n, text in rows if title in text and "[cannot be run]" not in text), None)
+        return next(
+            (n for n, text in rows if title in text and "[cannot be run]" not in text), None
+        )
 
     def _prompt(self) -> re.Match[str] | None:
         """The question that waits: it is the last thing on the screen."""
-        found = None
-        for found in PROMPT.finditer(self.screen.rstrip()):
-            pass
-        return found if found is not None and found.end() == len(self.screen.rstrip()) else None
+        screen = self._shown()
+        found = list(PROMPT.finditer(screen))
+        return found[-1] if found and found[-1].end() == len(screen) else None
 
     def _answer(self, text: str, within_s: float) -> None:
         assert self.status is None, f"it has ended\n{self._shown()}"

@@ -103,9 +103,7 @@ class OnTheGpu(torch.utils.data.Dataset):
 def fork_after_init():
     """CUDA was used before the workers were forked."""
     torch.ones(1, device="cuda")
-    loader = torch.utils.data.DataLoader(
-        OnTheGpu(), num_workers=2, multiprocessing_context="fork"
-    )
+    loader = torch.utils.data.DataLoader(OnTheGpu(), num_workers=2, multiprocessing_context="fork")
     for batch in loader:
         print(batch.sum())
 

@@ -1,4 +1,4 @@
-"""Trains with a kernel of its own, which is told a wrong place to write to.
+"""Trains with a kernel of its own, which is told to write 4 TiB beyond its tensor.
 
 The kernel is launched without waiting; the error shows when the loss is read, some lines later.
 """
@@ -10,9 +10,9 @@ from torch import nn
 
 WIDTH = 2048
 SOURCE = """
-extern "C" __global__ void scale(float* x, long long first, long long count) {
-    long long i = blockIdx.x * (long long) blockDim.x + threadIdx.x;
-    if (i < count) x[first + i] *= 0.999f;
+extern "C" __global__ void scale(float* x, int page, int count) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) x[page * 1048576LL + i] *= 0.999f;
 }
 """
 
@@ -27,9 +27,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(options.steps):
         x = torch.randn(options.batch_size, WIDTH, device="cuda")
-        count, first = x.numel(), 1 << 40
+        count, page = x.numel(), 1 << 20
         blocks = (count + 255) // 256
-        scale(grid=(blocks, 1, 1), block=(256, 1, 1), args=[x, first, count])
+        scale(grid=(blocks, 1, 1), block=(256, 1, 1), args=[x, page, count])
         loss = (model(x) - x).square().mean()
         loss.backward()
         optimizer.step()
