@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
 from cockpit.engine.run_looks import measure
-from cockpit.errors import CockpitError, TargetGoneError
+from cockpit.errors import CockpitError, TargetGoneError, UsageError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Checkup, CheckupRequest
@@ -35,7 +36,7 @@ from cockpit.model.remedy import Outcome
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command
+from cockpit.model.text import clean, clean_command, shortened
 from cockpit.paths import state_directory
 
 RECENT_S = 86400.0
@@ -62,34 +63,49 @@ class Facts:
         self._command: RunCommand | None = None
         self._checkup: Checkup | None = None
         self._before: RunMeasure | None = None
+        self._rerun: RunRecord | None = None
+        """Made only to find the line: its output is diagnosed, its command is not the run's."""
 
     # -- where it starts from
 
     def completed(self, request: FlowRequest) -> FlowRequest:
-        """With the kept run of the pid, where there is one. Raises TargetGoneError for no log."""
+        """With the kept run of the pid, where there is one.
+
+        Raises TargetGoneError where log or process are not there, UsageError for no plain file.
+        """
         if request.log is not None:
-            try:
-                os.close(os.open(request.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            except OSError as error:
-                raise TargetGoneError(f"{clean(request.log)}: {error.strerror}.") from error
+            _check_log(request.log)
         known = request.run or request.command
         if not known and request.pid is not None and self._folder is not None:
             record = run_record.record_of(str(self._folder), request.pid)
             if record is not None:
                 return replace(request, run=record.meta.id)
+        if self._live and request.pid is not None and not _is_alive(request):
+            if request.log is None and not known:
+                raise TargetGoneError(
+                    f"There is no process {request.pid} (any more), and no kept run of it. "
+                    "What it printed can be given by --log, its command line after `--`."
+                )
+            return replace(request, pid=None, start_ticks=None)
         return request
 
     def of_run(self, request: FlowRequest, run: str) -> FlowRequest:
         """The user has said which run it is; empty: none of those."""
         return replace(request, run=run or None)
 
-    def after(self, request: FlowRequest, outcome: Outcome) -> FlowRequest:
-        """A run that was started by a fix is the one that the flow is about from then on."""
+    def after(self, request: FlowRequest, outcome: Outcome, *, is_probe: bool) -> FlowRequest:
+        """A run that was started by a fix is the one that the flow is about from then on.
+
+        ``is_probe``: it was made only to find the line, on the CPU or slowed down, say: what it
+        printed counts, its command does not.
+        """
         if outcome.path is None or self._folder is None:
             return request
         with suppress(TargetGoneError):
             record = run_record.load_run(outcome.path)
-            return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
+            self._rerun = record if is_probe else None
+            if not is_probe:
+                return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
         return request
 
     def flow_of(self, known: Known) -> FlowId | None:
@@ -155,6 +171,7 @@ class Facts:
             before=self._before,
             checkup=self._checkup if "checkup" in needs else None,
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
+            is_located=self._rerun is not None,
             answers=answers,
             done=done,
         )
@@ -183,18 +200,20 @@ class Facts:
         return _live_finding(request, snapshot) or logged
 
     def _diagnosed(self, request: FlowRequest) -> Finding | None:
-        if request.log is None and request.run is None:
+        if request.log is None and request.run is None and self._rerun is None:
             return None
         try:
             with self._log(request) as stream:
+                if self._rerun is not None:
+                    return diagnose.diagnose_rerun(stream)
                 return diagnose.diagnose(stream)
         except (OSError, TargetGoneError):
             return None
 
     def _log(self, request: FlowRequest) -> BinaryIO:
-        if request.log is not None:
+        if self._rerun is None and request.log is not None:
             return open(request.log, "rb")
-        record = self._record(request.run)
+        record = self._rerun or self._record(request.run)
         if record is None:
             raise TargetGoneError("The record of this run is gone.")
         return io.BytesIO("\n".join(record.output()).encode(errors="replace"))
@@ -219,12 +238,21 @@ class Facts:
             if record is not None:
                 return from_record(record.directory)
             if request.command:
-                return typed(request.command, request.cwd or os.getcwd())
+                return self._typed(request)
             if request.pid is not None:
                 return from_process(request.pid, request.start_ticks)
         except CockpitError:
             return None
         return None
+
+    def _typed(self, request: FlowRequest) -> RunCommand:
+        """The user's words; where the process lives as well, it has to be ended before."""
+        found = typed(request.command, request.cwd or os.getcwd())
+        if not _is_alive(request):
+            return found
+        assert request.pid is not None
+        ticks = run_record.start_ticks(request.pid)
+        return replace(found, pid=request.pid, start_ticks=ticks)
 
     def _examine(self, request: FlowRequest, say: Say) -> Checkup | None:
         """With the run's own interpreter, where it is known."""
@@ -272,7 +300,10 @@ class Facts:
     # -- taken up again
 
     def save(self, id_: str, request: FlowRequest, state: State) -> None:
-        """Where the flow stands."""
+        """Where the flow stands, with the command line of a process that may be gone by then."""
+        command = self._command
+        if command is not None and not request.run and not request.command:
+            request = replace(request, command=command.argv, cwd=command.cwd)
         self._store.save(id_, request, state)
 
     def forget(self, id_: str) -> None:
@@ -317,14 +348,40 @@ def _ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
 
 
 def _is_alive(request: FlowRequest) -> bool:
-    return request.pid is not None and run_record.start_ticks(request.pid) is not None
+    """By pid, and by start time where that is known."""
+    ticks = run_record.start_ticks(request.pid) if request.pid is not None else None
+    return ticks is not None and request.start_ticks in (None, ticks)
+
+
+def _check_log(path: str) -> None:
+    """A pipe would be empty at the second look, and block the first."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetGoneError(f"{clean(path)}: {error.strerror}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{clean(path)} is no plain file: save what the run printed in one.")
+    finally:
+        os.close(handle)
 
 
 def _run_words(record: RunRecord) -> str:
+    """``14:02 python train.py --batch-size 32 (status 1)``."""
     assert record.exit is not None
     how = record.exit.signal or f"status {record.exit.status}"
-    command = clean_command(record.meta.command, record.meta.name)[:50]
-    return f"{record.meta.started_at[11:16]} {command} ({how})"
+    program, *words = record.meta.command or (record.meta.name,)
+    command = shortened(clean_command((os.path.basename(program), *words)), 60)
+    return f"{_clock(record.meta.started_at)} {command} ({how})"
+
+
+def _clock(text: str) -> str:
+    """Hour and minute here."""
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return "?"
+    return at.astimezone().strftime("%H:%M")
 
 
 def _age_s(record: RunRecord) -> float:

@@ -125,6 +125,8 @@ class Server:
         while self._connected:
             self._tick()
             self._serve_until_next_tick()
+        if "_flows" in self.__dict__:
+            self._flows.cancel_all()
         for action in self._actions:
             action.join(ACTION_PATIENCE_S)
 

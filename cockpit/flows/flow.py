@@ -43,6 +43,8 @@ class Known:
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
     census: Census | None = None
+    is_located: bool = False
+    """The finding is of a rerun that was made to find the line."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """To the questions, by their key."""
     done: tuple[Done, ...] = ()
@@ -124,6 +126,8 @@ class Remedy:
     """Why just this, from this run's numbers: stands before the preview's own words."""
     pids: tuple[int, ...] = ()
     """The processes that it is about."""
+    is_spare: bool = False
+    """Told only where nothing that the cockpit can run is offered: it says the same by hand."""
 
     @property
     def key(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.process import Process
-from cockpit.model.text import clean_command, sentence, size
+from cockpit.model.text import clean_command, sentence, shortened, size
 
 
 def strays(known: Known) -> Iterator[Remedy]:
@@ -77,7 +77,7 @@ def kill(
 
 def named(process: Process) -> str:
     """``4711 (38.4 GiB, python train.py)``."""
-    words = clean_command(process.command, process.name)[:40]
+    words = shortened(clean_command(process.command, process.name), 40)
     return f"{process.pid} ({size(process.vram_bytes)}, {words})"
 
 

@@ -17,7 +17,7 @@ from cockpit.model.remedy import Outcome, Preview
 
 Phase = Literal["looking", "asking", "choosing", "confirming", "running", "ended"]
 MOST_OFFERED = 9
-"""A digit chooses one."""
+"""A digit chooses one. Cut where the fixes are made: some of the offered turn out not to apply."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _offered(flow: Flow, state: State, known: Known) -> tuple[Remedy, ...]:
         for one in offer(known):
             if one.key not in state.tried:
                 remedies.setdefault(one.key, one)
-    return tuple(remedies.values())[:MOST_OFFERED]
+    return tuple(remedies.values())
 
 
 def _without_offers(flow: Flow, state: State) -> str:

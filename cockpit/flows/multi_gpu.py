@@ -112,7 +112,9 @@ def _again(known: Known) -> Iterator[Remedy]:
             because="NCCL's log and the flight recorder name the rank if it hangs again.",
             setting="hang_diagnostics",
         )
-        yield from reruns.rerun(known, title="start it again as it was", because="")
+        if not reruns.changed(known):
+            because = "If it hung by chance only; the same hang may come again."
+            yield from reruns.rerun(known, title="start it again as it was", because=because)
     if known.cause == "p2p_acs":
         yield from reruns.rerun(
             known,
@@ -138,12 +140,12 @@ FLOW = Flow(
         Check("Xids?", looks.xids),
     ),
     offers=(
+        reruns.after_patch,
         _edit,
         _device,
         _end,
         kills.survivors,
         _again,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
     needs=frozenset({"command", "stacks"}),

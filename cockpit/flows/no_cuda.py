@@ -88,12 +88,11 @@ FLOW = Flow(
         looks.checkup,
     ),
     offers=(
+        reruns.after_patch,
         _program,
         _visible,
         _libraries,
         installs,
-        reruns.after_patch,
-        reruns.from_diagnosis,
         reruns.from_checkup,
     ),
     needs=frozenset({"command", "checkup"}),

@@ -161,6 +161,7 @@ FLOW = Flow(
         Check("Growing?", _growth),
     ),
     offers=(
+        reruns.after_patch,
         kills.strays,
         kills.survivors,
         _as_it_was,
@@ -169,7 +170,6 @@ FLOW = Flow(
         _growing,
         _smaller_batch,
         _patches,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
     good="Nothing is out of memory now.",

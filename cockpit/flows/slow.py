@@ -164,6 +164,7 @@ FLOW = Flow(
         Check("Neighbours?", _neighbours),
     ),
     offers=(
+        reruns.after_patch,
         _precision,
         _data,
         _sync,
@@ -173,7 +174,6 @@ FLOW = Flow(
         _edit,
         _end_first,
         kills.survivors,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
     good="Nothing slows this run down that can be seen from here.",

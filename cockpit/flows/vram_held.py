@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows import kills
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
-from cockpit.model.text import clean, clean_command, plural, sentence, size
+from cockpit.model.text import clean, clean_command, plural, sentence, shortened, size
 
 _BASELINE_BYTES = 512 << 20
 """What a driver holds without any client is below this (rules of the family, section 6.1)."""
@@ -17,7 +17,7 @@ def _who(known: Known) -> Judged:
     if not rows:
         return "ok", "No process holds memory here."
     words = [
-        f"{one.pid} ({clean(one.user or '?')}, {clean_command(one.command, one.name)[:40]}) "
+        f"{one.pid} ({clean(one.user or '?')}, {shortened(clean_command(one.command, one.name), 40)}) "
         f"{size(one.vram_bytes)}"
         for one in rows[:3]
     ]
