@@ -195,7 +195,7 @@ def test_a_batch_that_was_left_on_the_cpu_is_brought_to_the_model(at: Desk) -> N
     walk.choose("bring model and batch to the same device")
     assert "+            x, y = x.to(device), y.to(device)" in walk.screen
     walk.consent(within_s=120)
-    walk.do("run it again after", within_s=90)
+    walk.do("run it again", within_s=90)
     at.ended()
     assert "x, y = x.to(device), y.to(device)" in (at.folder / "cpu_data.py").read_text()
     at.told("no-cuda: batch left on the CPU", walk)
@@ -205,18 +205,20 @@ def test_a_batch_that_was_left_on_the_cpu_is_brought_to_the_model(at: Desk) -> N
 
 
 def test_an_index_out_of_range_is_located_to_its_line_and_corrected(at: Desk) -> None:
-    located_and_corrected(
-        at, "index_assert.py", "self.table(tokens)", "tokens", "tokens.clamp(max=VOCABULARY - 1)"
-    )
+    words = ("--device", "cuda")
+    new = "tokens.clamp(max=VOCABULARY - 1)"
+    located_and_corrected(at, "index_assert.py", words, "self.table(tokens)", "tokens", new)
 
 
 def test_an_illegal_access_is_located_to_its_launch_and_corrected(at: Desk) -> None:
-    located_and_corrected(at, "illegal_access.py", "scale(grid=", "page", "0")
+    located_and_corrected(at, "illegal_access.py", (), "scale(grid=", "page", "0")
 
 
-def located_and_corrected(at: Desk, program: str, guilty: str, old: str, new: str) -> None:
+def located_and_corrected(
+    at: Desk, program: str, words: tuple[str, ...], guilty: str, old: str, new: str
+) -> None:
     """The first traceback names another line: only the reruns name the one that is to blame."""
-    crash = at.crash(at.line(program))
+    crash = at.crash(at.line(program, *words))
     number = line_of(at.folder / program, guilty)
     named = re.findall(rf'{re.escape(program)}", line (\d+)', crash.screen)
     assert named, crash.screen
@@ -225,8 +227,10 @@ def located_and_corrected(at: Desk, program: str, guilty: str, old: str, new: st
     walk = at.fix_failed("kernel-fault")
     walk.do("ways, until one names the line", within_s=150)
     assert f"{program}:{number}" in walk.screen, walk.screen
-    walk.do(f"at line {number}")
-    assert f"{program} was changed in" in walk.screen
+    walk.choose("in the editor")
+    assert re.search(rf"^ +> +{number} ", walk.screen, re.M), walk.screen
+    walk.consent()
+    assert walk.says(f"{program} was changed in 1 line")
     walk.do("run it again", within_s=90)
     at.ended()
     at.told(f"kernel-fault: {program}, line {number}", walk)
@@ -256,7 +260,7 @@ def test_a_loop_that_reads_every_loss_reads_it_once(at: Desk) -> None:
     assert f"sync.py:{number}" in walk.screen
     walk.do("wait for the GPU less often")
     walk.do("end the whole job")
-    walk.do("run it again after", within_s=120)
+    walk.do("run it again", within_s=120)
     new = at.ended(90)
     before, after = step_s(slow), step_s(new)
     assert after < before
@@ -266,9 +270,9 @@ def test_a_loop_that_reads_every_loss_reads_it_once(at: Desk) -> None:
 def found_live(at: Desk, run: RunRecord, title: str) -> Walk:
     """The flow of a run that goes on, once it has seen enough of it to offer this."""
     walk = at.fix("slow", "--pid", str(run.meta.pid))
-    if not walk.sees(title) and walk.offers("profile"):
+    if not walk.says(title) and walk.offers("profile"):
         walk.do("profile", within_s=LEARNS_IN_S)  # meanwhile the engine looks at the run
-    assert walk.sees(title), walk.screen
+    assert walk.says(title), walk.screen
     return walk
 
 

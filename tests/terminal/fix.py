@@ -51,22 +51,24 @@ class Walk:
 
     @property
     def options(self) -> dict[int, str]:
-        """Number → first line of each option of the open choice."""
+        """Number → title of each option of the open choice, with the lines below it."""
         found: dict[int, str] = {}
+        below: list[str] = []
         for line in reversed(self.screen.splitlines()):
             if option := OPTION.match(line):
-                found[int(option[1])] = option[2]
+                found[int(option[1])] = " ".join((option[2], *reversed(below)))
                 if int(option[1]) == 1:
                     break
+            below = [*below, line.strip()] if line.startswith("     ") else []
         return dict(sorted(found.items()))
 
     def offers(self, title: str) -> bool:
-        """An option with this in its title is there, and can be run."""
+        """An option with this in its title is there."""
         return self._number(title) is not None
 
-    def sees(self, title: str) -> bool:
-        """An option with this in its title is there, also one that cannot be run yet."""
-        return any(title in text for text in self.options.values())
+    def says(self, words: str) -> bool:
+        """They stand on the screen, wherever the lines were broken."""
+        return words in " ".join(self.screen.split())
 
     def choose(self, title: str, *, within_s: float = 60.0) -> None:
         """The first option with this in its title. Fails with the screen where there is none."""
@@ -92,10 +94,7 @@ class Walk:
     # -- inside
 
     def _number(self, title: str) -> int | None:
-        rows = self.options.items()
-        return next(
-            (n for n, text in rows if title in text and "[cannot be run]" not in text), None
-        )
+        return next((n for n, text in self.options.items() if title in text), None)
 
     def _prompt(self) -> re.Match[str] | None:
         """The question that waits: it is the last thing on the screen."""

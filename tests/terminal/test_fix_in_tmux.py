@@ -55,11 +55,11 @@ def test_a_crash_is_led_to_a_run_that_ends_well(tmp_path: Path, simnvml_build: P
         walk.choose("python")
         assert walk.offers("halve the batch")
         walk.choose("halve the batch")
-        assert "--batch-size 16 --accum-steps 2" in walk.screen
+        assert walk.says("--batch-size 16 --accum-steps 2")
         walk.consent()
         assert walk.status == 0, walk.screen
         assert "[helped] halve the batch" in walk.screen
-        assert walk.keys == 8
+        assert walk.keys == 8  # four answers, each with Enter
     newest = list_runs(os.path.join(state, "cockpit"))[0]
     assert newest.exit is not None
     assert newest.exit.status == 0
