@@ -170,7 +170,7 @@ class _Walk:
         options = fix_lines.options_of(prompt)
         aside = "\n".join(fix_lines.aside_lines(prompt))
         if not options and not prompt.undoable:
-            _print((aside, "\nNothing of this can be run from here."))
+            _print((aside, f"\nNothing {'more' if done else 'of this'} can be run from here."))
             return FlowAnswer(leave=True)
         _print(("\nWhat can be done:",))
         for number, option in enumerate(options, 1):

@@ -22,7 +22,7 @@ OUTPUT_LINES = 12
 _DOES = {
     "command": "runs a command",
     "diff": "changes a file",
-    "signal": "sends a signal",
+    "signal": "ends processes",
     "operation": "acts inside the run",
     "text": "opens your editor",
 }
@@ -48,6 +48,8 @@ def found_line(found: Found) -> str:
 def done_lines(row: Done) -> Iterator[str]:
     """How a fix came out, with the numbers; what it printed, where it did not help."""
     result = {True: "helped", False: "did not help", None: "not verified"}[row.verified]
+    if row.is_step and row.verified:
+        result = "done"
     if not row.ok:
         result = "failed"
     yield ""
@@ -146,9 +148,8 @@ def wrapped(text: str, *, indent: str) -> list[str]:
     lines = textwrap.wrap(
         clean(text),
         width - 1,
-        initial_indent="",
         subsequent_indent=indent,
         break_on_hyphens=False,
-        drop_whitespace=True,
+        break_long_words=False,  # a path is to be copied
     )
     return lines or [""]

@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from cockpit import diagnose
 from cockpit.act.journal import Journal
+from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
-from cockpit.engine.run_looks import measure
+from cockpit.engine.run_looks import measure, step_times
 from cockpit.errors import CockpitError, TargetGoneError, UsageError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
@@ -157,7 +158,9 @@ class Facts:
         run = next((one for one in snapshot.runs if one.pid == request.pid), None)
         if "command" in needs:
             self._command = self._find_command(request, run) or self._command
-            self._before = self._measured(run) or self._before
+            self._before = _merged(self._before, self._measured(run))
+        if "pace" in needs and run is not None:
+            self._before = self._paced(run, say)
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
         return Known(
@@ -206,9 +209,15 @@ class Facts:
             with self._log(request) as stream:
                 if self._rerun is not None:
                     return diagnose.diagnose_rerun(stream)
-                return diagnose.diagnose(stream)
+                found = diagnose.diagnose(stream)
+            # Without an error in it, and without an end: there is nothing to advise.
+            return None if found.cause == "unknown" and self._has_not_failed(request) else found
         except (OSError, TargetGoneError):
             return None
+
+    def _has_not_failed(self, request: FlowRequest) -> bool:
+        record = self._record(request.run) if request.log is None else None
+        return record is not None and (record.exit is None or record.exit.status == 0)
 
     def _log(self, request: FlowRequest) -> BinaryIO:
         if self._rerun is None and request.log is not None:
@@ -223,6 +232,16 @@ class Facts:
         if self._command is None or (self._before is not None and run is None):
             return None
         return measure(self._command.directory, run)
+
+    def _paced(self, run: Run, say: Say) -> RunMeasure | None:
+        """With enough step times to tell a gain from noise, where the run has a record."""
+        before, directory = self._before, self._command.directory if self._command else None
+        if before is None or directory is None or run.steps_per_s is None:
+            return before
+        if len(before.step_times_s) >= FEWEST:
+            return before
+        say(f"measuring the time of a step for {FEWEST} s")
+        return replace(before, step_times_s=step_times(directory, FEWEST))
 
     def _find_command(self, request: FlowRequest, run: Run | None) -> RunCommand | None:
         found = self._command_of(request)
@@ -334,17 +353,29 @@ def _live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
 
 
+def _merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
+    """The newer one; step times that were measured while the run lived are kept."""
+    if old is None or new is None:
+        return new or old
+    most = max(old.step_times_s, new.step_times_s, key=len)
+    step = max((one for one in (old.step, new.step) if one is not None), default=None)
+    return replace(new, step_times_s=most, step=step)
+
+
 def _ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
-    """The processes of the same job: same launcher or same world; without a pid all ranks."""
+    """The processes of the same job; without a pid all ranks.
+
+    Ranks of one launcher are one job. Where each has a parent of its own (srun, containers) it is
+    the same user, world size and directory.
+    """
     ranked = [one for one in snapshot.processes if one.rank is not None and one.visible]
     mine = _process(snapshot, request)
     if mine is None:
         return ranked if request.pid is None else []
-    return [
-        one
-        for one in ranked
-        if one.world_size == mine.world_size and (one.ppid == mine.ppid or one.uid == mine.uid)
-    ] or [mine]
+    world = [one for one in ranked if one.world_size == mine.world_size and one.uid == mine.uid]
+    launched = [one for one in world if one.ppid == mine.ppid]
+    together = [one for one in world if one.cwd == mine.cwd]
+    return launched if len(launched) > 1 else together or [mine]
 
 
 def _is_alive(request: FlowRequest) -> bool:

@@ -30,7 +30,8 @@ def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
     if change is None:
         return None
     notes = (*change.notes, f"changed: {change.title}") if change.title else change.notes
-    return start(known, command, change, title=values["title"], notes=notes)
+    terms = Terms(faster=known.request.flow == "slow")
+    return start(known, command, change, title=values["title"], notes=notes, terms=terms)
 
 
 def start(

@@ -19,7 +19,7 @@ from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command"]
+Need = Literal["checkup", "stacks", "census", "command", "pace"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 
@@ -126,6 +126,9 @@ class Remedy:
     """Why just this, from this run's numbers: stands before the preview's own words."""
     pids: tuple[int, ...] = ()
     """The processes that it is about."""
+    is_step: bool = False
+    """A step on the way, such as to end a job that is to be started again: that it worked does not
+    show that what was wrong is right now."""
     is_spare: bool = False
     """Told only where nothing that the cockpit can run is offered: it says the same by hand."""
 

@@ -42,7 +42,7 @@ class State:
     @property
     def verified(self) -> bool:
         """A fix ran, was seen to help, and was not taken back."""
-        return any(one.verified and not one.undone for one in self.done)
+        return any(one.verified and not one.undone and not one.is_step for one in self.done)
 
 
 def looked(flow: Flow, state: State, known: Known) -> State:
@@ -114,6 +114,7 @@ def finished(state: State, preview: Preview, outcome: Outcome) -> State:
         loses=preview.loses,
         ok=outcome.ok,
         verified=outcome.verified,
+        is_step=remedy.is_step,
         sentence=outcome.sentence,
         compared=outcome.compared,
         undo=outcome.undo,

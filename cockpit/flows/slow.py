@@ -93,8 +93,9 @@ def _data(known: Known) -> Iterator[Remedy]:
     if not _causes(known) & _DATA:
         return
     workers = workers_for(known)
+    title = f"load data in {plural(workers, 'worker')}"
     because = "The GPU waits for data; workers make the next batches while it computes."
-    yield from reruns.change(known, "workers", str(workers), f"{workers} workers", because)
+    yield from reruns.change(known, "workers", str(workers), title, because)
     yield from reruns.patch(known, "dataloader", because, num_workers=workers)
 
 
@@ -176,5 +177,6 @@ FLOW = Flow(
         kills.survivors,
         reruns.from_diagnosis,
     ),
+    needs=frozenset({"command", "pace"}),
     good="Nothing slows this run down that can be seen from here.",
 )

@@ -13,7 +13,7 @@ import pytest
 
 from cockpit.act.boot import cockpit_command
 from cockpit.attach.run_record import RunRecord, list_runs
-from tests.commands.walking import PROGRAMS, Walk
+from tests.commands.walking import PROGRAMS, Walk, end_runs
 from tests.conftest import ROOT, SIMNVML
 
 NO_INDEX = {
@@ -28,13 +28,15 @@ Start = Callable[..., Walk]
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state directory of all cockpits of the test."""
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The state directory of all cockpits of the test; its runs are ended with the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("TMUX", "CUDA_VISIBLE_DEVICES", "EDITOR", "VISUAL", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-    return tmp_path / "state" / "cockpit"
+    folder = tmp_path / "state" / "cockpit"
+    yield folder
+    end_runs(folder)
 
 
 @pytest.fixture

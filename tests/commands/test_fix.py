@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from cockpit.attach.run_record import RunRecord, list_runs
 from tests.commands.conftest import Start
+from tests.commands.walking import alive, children_of, in_background, wait_for
 
 Ran = Callable[..., RunRecord]
 TESTS = Path(__file__).parents[1]
@@ -49,7 +52,7 @@ def test_a_batch_that_is_too_large_is_halved_and_the_run_ends_well(
     said = walk.choose("train.py --batch-size 32")
     assert "halve the batch, double the accumulation" in said
     said = walk.choose("halve the batch")
-    assert "train.py --batch-size 16 --accum-steps 2 --steps 12" in said
+    assert "train.py --batch-size 16 --steps 12 --accum-steps 2" in said
     assert walk.end("y") == 0, walk.said
     said = " ".join(walk.said.split())
     assert "end: status 1 -> status 0" in said
@@ -139,3 +142,69 @@ def test_an_assert_is_located_by_reruns_mended_in_the_editor_and_gone(
     said = walk.choose("run it again")
     assert "CUDA_LAUNCH_BLOCKING" not in said, "the run as it is, not as it was looked at"
     assert walk.end("y") == 0, walk.said
+
+
+def test_a_trainer_that_waits_for_data_gets_workers_and_is_measured_faster(
+    fix: Start, state: Path, work: Path, torch_python: str
+) -> None:
+    pid = in_background(state, work, torch_python, "starved.py", "--num-workers", "0")
+    time.sleep(4)
+    walk = fix("h200", "slow", "--pid", str(pid))
+    said = walk.prompt()
+    assert "Data is loaded in the training process" in said
+    assert "still runs and holds its GPU: end it first" in " ".join(said.split())
+    walk.choose("end the whole job")
+    said = walk.answer("y")
+    assert not Path(f"/proc/{pid}").exists()
+    said = walk.choose("load data in")
+    assert re.search(r"starved.py --num-workers [1-9]", said)
+    assert walk.end("y") == 0, walk.said
+    said = " ".join(walk.said.split())
+    assert re.search(r"time a step: \d+ ms \(.* to .*\) -> .* ms \(.* to .*\): \d+ % faster", said)
+
+
+def test_memory_that_is_full_after_a_kill_is_freed_also_from_what_ignores_sigterm(
+    fix: Start,
+) -> None:
+    walk = fix("stray", "vram-held")
+    said = walk.prompt()
+    pids = re.findall(r"end the stray (\d+)", said)
+    assert len(pids) == 3
+    walk.choose("end all 3 strays")
+    said = walk.answer("y")
+    assert "[helped] end all 3 strays" in said
+    assert not any(alive(int(pid)) for pid in pids)
+    walk.choose("finetune.py --resume), which computes nothing")
+    said = walk.answer("y")
+    assert "did not help" in said
+    said = walk.choose("by SIGKILL")
+    pid = re.findall(r"end (\d+) .*by SIGKILL", said)[-1]
+    assert said.endswith(f"type {pid} to go on: ")
+    said = walk.answer("yes")
+    assert alive(int(pid)), "a wrong word is no confirmation"
+    walk.choose("by SIGKILL")
+    assert walk.end(pid) == 0
+    assert not alive(int(pid))
+    assert "11.7 GiB -> 0 B" in walk.said
+
+
+def test_a_hang_names_the_line_ends_the_whole_job_and_starts_it_again(
+    fix: Start, state: Path, work: Path, torch_python: str
+) -> None:
+    torchrun = str(Path(torch_python).parent / "torchrun")
+    launcher = in_background(state, work, torchrun, "--nproc-per-node", "2", "hangs.py")
+    ranks = wait_for(lambda: children_of(launcher, b"hangs.py", 2), 60)
+    time.sleep(8)
+    env = {"EDITOR": str(work / "fake_editor.sh"), "FAKE_EDIT": "s/time.sleep(3600)/pass/"}
+    walk = fix("h200x8", "multi-gpu", "--pid", str(ranks[1]), env=env)
+    said = " ".join(walk.prompt().split())
+    assert re.search(rf"rank 1 \(pid {ranks[1]}\) is at \S*hangs.py:20", said), said
+    walk.choose("change it in the editor")
+    walk.answer("y")
+    walk.choose("end the whole job")
+    said = walk.answer("y")
+    assert not any(alive(pid) for pid in (launcher, *ranks))
+    said = walk.choose("run it again with what was changed")
+    assert "torchrun --nproc-per-node 2 hangs.py" in said
+    assert walk.end("y") == 0, walk.said
+    assert "hangs.py passed step 5, the last one of before" in " ".join(walk.said.split())

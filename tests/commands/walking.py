@@ -11,9 +11,16 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
+from cockpit.act.boot import cockpit_command
+from cockpit.act.identity import read_stat
+from cockpit.attach.run_record import list_runs
+
+T = TypeVar("T")
 PROGRAMS = Path(__file__).parent / "programs"
 PROMPT = re.compile(r"(?:\[y/N\] |Choose \[1-\d+\]: |type [^\n]+ to go on: )\Z")
 """All that the plain mode may wait at."""
@@ -107,3 +114,55 @@ class Walk:
             self.said += data.decode()
             return bool(data)
         return True
+
+
+def in_background(state: Path, work: Path, *argv: str) -> int:
+    """``cockpit run --background``; the pid of the run."""
+    command = cockpit_command("run", "--background", "--", *argv)
+    subprocess.run(command, cwd=work, check=True, capture_output=True, timeout=60)
+    return wait_for(lambda: list_runs(str(state)))[0].meta.pid
+
+
+def end_runs(state: Path) -> None:
+    """Ends every run of this state directory that still goes on, with what it has started."""
+    for record in list_runs(str(state)):
+        stat = read_stat(record.meta.pid)
+        if stat is None or stat.dead or stat.start_ticks != record.meta.start_ticks:
+            continue
+        for pid in (*descendants(record.meta.pid), record.meta.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Children and theirs."""
+    try:
+        words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [found for word in words for found in (*descendants(int(word)), int(word))]
+
+
+def alive(pid: int) -> bool:
+    """A zombie is not."""
+    stat = read_stat(pid)
+    return stat is not None and not stat.dead
+
+
+def children_of(pid: int, word: bytes, count: int) -> list[int]:
+    """Those with this word in their command, once there are so many; else none."""
+    try:
+        words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        found = [int(one) for one in words if word in Path(f"/proc/{one}/cmdline").read_bytes()]
+    except OSError:
+        return []
+    return found if len(found) == count else []
+
+
+def wait_for(check: Callable[[], T], limit_s: float = 20.0) -> T:
+    """What it gives once that is something."""
+    end = time.monotonic() + limit_s
+    while not (found := check()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+    return found

@@ -266,4 +266,4 @@ def test_a_patch_is_followed_by_a_run_that_shows_whether_it_helped() -> None:
     record = UndoRecord(kind="patch", title="p", data={})
     done = Done(title="p", lines=(), ok=True, verified=None, sentence="", undo=record)
     facts = known(finding=finding("code_uses_cpu", "no-cuda"), command=command(), done=(done,))
-    assert "run it again after: p" in titles("no-cuda", facts)
+    assert "run it again with what was changed" in titles("no-cuda", facts)
