@@ -42,6 +42,8 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
 WHAT_IS_WRONG = "What is wrong?"
+FINDINGS_WITHIN_S = 25.0
+"""The rules about slow runs judge by ten seconds of looks at the stack, and then hold on."""
 Row = TypeVar("Row")
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Tools:
     machine: Machine
     fresh: Callable[[], Snapshot]
     """A snapshot that was taken after the call."""
+    watched_s: Callable[[], float]
+    """For how long the engine has seen this machine: live findings take their time."""
     facts: Facts
     readonly: bool
 
@@ -252,12 +256,29 @@ class FlowSession:
         needs = self._flow.needs if self._flow is not None else frozenset()
         return self.tools.facts.look(
             self.request,
-            self.tools.fresh(),
+            self._snapshot("findings" in needs, say),
             needs,
             answers=dict(self._state.answers),
             done=self._state.done,
             say=say,
         )
+
+    def _snapshot(self, with_findings: bool, say: Say) -> Snapshot:
+        """Fresh; where findings count, once an engine that is young has seen enough for them."""
+        snapshot = self.tools.fresh()
+        pid, told = self.request.pid, False
+        while with_findings and self.tools.watched_s() < FINDINGS_WITHIN_S:
+            there = any(one.pid == pid for one in snapshot.processes)
+            found = any(one.flow == self.request.flow for one in snapshot.findings)
+            if self.tools.machine.source != "live" or not there or found:
+                break
+            if not told:
+                say(f"looking at what pid {pid} does, for {FINDINGS_WITHIN_S:.0f} s at most")
+            told = True
+            if self._cancelled.wait(1.0):
+                break
+            snapshot = self.tools.fresh()
+        return snapshot
 
     def _ask_what(self, known: Known) -> FlowState:
         """No flow was named, and nothing tells which it is."""

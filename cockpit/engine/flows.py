@@ -19,10 +19,16 @@ class Flows:
     """Start, answer, cancel."""
 
     def __init__(
-        self, machine: Machine, fresh: Callable[[], Snapshot], *, readonly: bool = False
+        self,
+        machine: Machine,
+        fresh: Callable[[], Snapshot],
+        watched_s: Callable[[], float],
+        *,
+        readonly: bool = False,
     ) -> None:
         self._machine = machine
         self._fresh = fresh
+        self._watched_s = watched_s
         self._readonly = readonly
         self._open: dict[str, FlowSession] = {}
 
@@ -31,6 +37,7 @@ class Flows:
         tools = Tools(
             machine=self._machine,
             fresh=self._fresh,
+            watched_s=self._watched_s,
             facts=Facts(self._machine),
             readonly=self._readonly,
         )

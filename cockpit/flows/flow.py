@@ -19,7 +19,7 @@ from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command", "pace"]
+Need = Literal["checkup", "stacks", "census", "command", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 

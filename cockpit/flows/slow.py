@@ -177,6 +177,6 @@ FLOW = Flow(
         kills.survivors,
         reruns.from_diagnosis,
     ),
-    needs=frozenset({"command", "pace"}),
+    needs=frozenset({"command", "pace", "findings"}),
     good="Nothing slows this run down that can be seen from here.",
 )

@@ -46,7 +46,7 @@ class Walk:
     def last_words(self) -> str:
         """What a command that has ended said last."""
         found = self._over.search(self.screen)
-        said = self.screen[: found.start()].rstrip() if found else self._shown()
+        said = self.screen[: found.start()].rstrip() if found else self.screen
         return " ".join(said.rpartition("\n\n")[2].split())
 
     @property
@@ -63,7 +63,7 @@ class Walk:
         return dict(sorted(found.items()))
 
     def offers(self, title: str) -> bool:
-        """An option with this in its title is there."""
+        """An option with this pattern in its title is there."""
         return self._number(title) is not None
 
     def says(self, words: str) -> bool:
@@ -71,15 +71,15 @@ class Walk:
         return words in " ".join(self.screen.split())
 
     def choose(self, title: str, *, within_s: float = 60.0) -> None:
-        """The first option with this in its title. Fails with the screen where there is none."""
+        """The first option with this pattern in its title. Fails with the screen without one."""
         number = self._number(title)
-        assert number is not None, f"no option `{title}` in {self.options}\n{self._shown()}"
+        assert number is not None, f"no option `{title}` in {self.options}\n{self.screen}"
         self._answer(str(number), within_s)
 
     def consent(self, *, within_s: float = 60.0) -> None:
         """Yes to what is shown, or the word that is to be typed."""
         found = self._prompt()
-        assert found is not None, f"no question\n{self._shown()}"
+        assert found is not None, f"no question\n{self.screen}"
         self._answer(found["typed"] or "y", within_s)
 
     def do(self, title: str, *, within_s: float = 60.0) -> None:
@@ -94,16 +94,16 @@ class Walk:
     # -- inside
 
     def _number(self, title: str) -> int | None:
-        return next((n for n, text in self.options.items() if title in text), None)
+        return next((n for n, text in self.options.items() if re.search(title, text)), None)
 
     def _prompt(self) -> re.Match[str] | None:
         """The question that waits: it is the last thing on the screen."""
-        screen = self._shown()
+        screen = self.screen
         found = list(PROMPT.finditer(screen))
         return found[-1] if found and found[-1].end() == len(screen) else None
 
     def _answer(self, text: str, within_s: float) -> None:
-        assert self.status is None, f"it has ended\n{self._shown()}"
+        assert self.status is None, f"it has ended\n{self.screen}"
         self.keys += len(text) + 1
         before = self.screen
         self.box.type("-l", text)
@@ -112,14 +112,11 @@ class Walk:
 
     def _wait(self, before: str, within_s: float) -> str:
         def waits(screen: str) -> bool:
-            self.screen = screen
+            self.screen = screen = screen.rstrip()
             asks = screen != before and self._prompt() is not None
             return asks or self._over.search(screen) is not None
 
-        return self.box.wait_for(waits, within_s)
-
-    def _shown(self) -> str:
-        return self.screen.rstrip()
+        return self.box.wait_for(waits, within_s).rstrip()
 
 
 @contextmanager
