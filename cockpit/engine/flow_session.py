@@ -202,6 +202,8 @@ class FlowSession:
             remedy.pids,
             lambda: _outcome(ready.action, console),
         )
+        if journal is not None and journal.trouble is not None:
+            say(clean(journal.trouble))
         self._state = machine.finished(self._state, ready.preview, outcome)
         is_probe = remedy.kind == "ladder"
         self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
@@ -303,7 +305,7 @@ class FlowSession:
             preview = action.preview()
         except TargetGoneError:  # since it was looked at
             return None
-        if preview.refusal is not None and remedy.kind == "kill":
+        if preview.refusal is not None and remedy.kind == "kill" and not self.tools.readonly:
             return None  # the checks say whose it is
         title = str(remedy.values.get("title") or preview.title)
         preview = replace_struct(preview, title=title, because=remedy.because)

@@ -79,11 +79,15 @@ def kill(
 
 def named(process: Process) -> str:
     """``4711 (38.4 GiB, python train.py)``."""
-    program, *words = process.command or ("",)
-    command = (os.path.basename(program), *words) if program else ()
-    told = shortened(clean_command(command, process.name), 40)
     held = f"{size(process.vram_bytes)}, " if process.vram_bytes else ""
-    return f"{process.pid} ({held}{told})"
+    return f"{process.pid} ({held}{words(process)})"
+
+
+def words(process: Process) -> str:
+    """Its command in short, the program without its directory."""
+    program, *rest = process.command or ("",)
+    command = (os.path.basename(program), *rest) if program else ()
+    return shortened(clean_command(command, process.name), 40)
 
 
 def _asked(known: Known) -> frozenset[int]:
