@@ -21,7 +21,7 @@ from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.machine import Machine, Say
 from cockpit.errors import CockpitError, RefusedError, TargetGoneError, UsageError
-from cockpit.flows import FLOWS, machine
+from cockpit.flows import FLOWS, looks, machine
 from cockpit.flows.flow import Flow, Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
@@ -150,6 +150,8 @@ class FlowSession:
             self._enter(_flow_id(value))
         elif key == "run":
             self.request = self.tools.facts.of_run(self.request, value)
+        elif key == looks.WHICH.key:
+            self.request = self.tools.facts.of_process(self.request, value)
         elif key == "take_up":
             self._take_up(value)
         return self._go_on(say)

@@ -69,6 +69,7 @@ class Known:
             one
             for one in self.snapshot.processes
             if any(gpu in (None, use.gpu) for use in one.devices)
+            or (gpu is None and one.vram_bytes)
         ]
         return tuple(sorted(rows, key=lambda one: -(one.vram_bytes or 0)))
 

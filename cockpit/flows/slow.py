@@ -177,6 +177,7 @@ FLOW = Flow(
         kills.survivors,
         reruns.from_diagnosis,
     ),
+    questions=(looks.WHICH,),
     needs=frozenset({"command", "pace"}),
     good="Nothing slows this run down that can be seen from here.",
 )

@@ -15,21 +15,16 @@ _BASELINE_BYTES = 512 << 20
 def _driver(known: Known) -> Judged:
     """Without it nobody knows who holds what."""
     error = known.snapshot.driver.error
-    return None if error is None else ("bad", clean(sentence(error.message)))
+    if error is None:
+        return None
+    return "bad", f"{clean(sentence(error.message))} What to do: cockpit fix first-run."
 
 
 def _who(known: Known) -> Judged:
     if known.snapshot.driver.error is not None:
         return None
-    rows = [one for one in known.holders() if one.vram_bytes]
-    if not rows:
-        return "ok", "No process holds memory here."
-    words = [
-        f"{one.pid} ({clean(one.user or '?')}, {kills.words(one)}) {size(one.vram_bytes)}"
-        for one in rows[:3]
-    ]
-    more = f", and {plural(len(rows) - 3, 'more process')}" if len(rows) > 3 else ""
-    return "note", "; ".join(words) + more + "."
+    told = kills.listed([one for one in known.holders() if one.vram_bytes])
+    return ("note", f"{told}.") if told else ("ok", "No process holds memory here.")
 
 
 def _strays(known: Known) -> Judged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -210,3 +211,34 @@ def test_a_hang_names_the_line_ends_the_whole_job_and_starts_it_again(
     assert walk.end("y") == 0, walk.said
     said = " ".join(walk.said.split())
     assert re.search("hangs.py (passed step 5, the last one of before|ended with status 0)", said)
+
+
+def test_a_first_run_without_torch_is_offered_the_build_that_fits(fix: Start, work: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "bare"], cwd=work, check=True)
+    walk = fix("h200", "first-run", "--", "bare/bin/python", env={"PIP_NO_INDEX": "1"})
+    said = walk.prompt()
+    assert "has no torch" in said
+    said = walk.choose("install torch for cu130 into bare")
+    assert said.endswith("type bare to go on: ")
+    assert walk.end("bare") == 1
+    said = " ".join(walk.said.split())
+    assert "[failed] install torch" in said
+    assert "nothing was changed" in said
+    assert "python -m pip install torch --index-url" in said, "by hand, once it could not be done"
+
+
+def test_without_any_torch_the_user_is_asked_to_name_a_python(fix: Start, work: Path) -> None:
+    walk = fix("h200", "first-run", env={"PATH": str(work)})
+    assert walk.end() == 1
+    assert "cockpit fix first-run -- ~/venv/bin/python" in walk.said
+    assert "train a small model" not in walk.said
+
+
+def test_who_names_no_process_is_asked_which_one_is_slow(fix: Start) -> None:
+    walk = fix("h200", "slow")
+    said = walk.prompt()
+    assert "Which process is it about?" in said
+    pid = re.findall(r"(\d+) \(14.1 GiB, python train.py", said)[0]
+    walk.type(walk.number("python train.py"))
+    walk.end()
+    assert f"Slower than expected · pid {pid}" in walk.said
