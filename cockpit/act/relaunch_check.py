@@ -174,7 +174,8 @@ def _after_time(before: RunMeasure, after: RunMeasure) -> str:
     text = spread(after.step_times_s)
     if not before.step_times_s or not after.step_times_s:
         return text
-    return f"{text}: {compare_step_times(before.step_times_s, after.step_times_s).sentence}"
+    found = compare_step_times(before.step_times_s, after.step_times_s)
+    return text if found.verdict == "unknown" else f"{text}: {found.sentence}"
 
 
 def _end(run: RunMeasure) -> str:

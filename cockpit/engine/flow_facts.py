@@ -45,6 +45,7 @@ RECENT_S = 86400.0
 MOST_RUNS = 6
 MOST_RANKS = 16
 FROM_LOGS: frozenset[FlowId] = frozenset({"oom", "kernel-fault", "no-cuda", "multi-gpu", "slow"})
+AFTER_FAILURES: frozenset[FlowId] = FROM_LOGS - {"slow"}
 _SEVERITIES = ("info", "warning", "error")
 _QUIET = frozenset({"unknown", "benign", "recovered"})
 
@@ -94,6 +95,13 @@ class Facts:
         """The user has said which run it is; empty: none of those."""
         return replace(request, run=run or None)
 
+    def of_process(self, request: FlowRequest, process: str) -> FlowRequest:
+        """``pid:start_ticks``; empty: none of those. Raises TargetGoneError."""
+        if not process:
+            return request
+        pid, _, ticks = process.partition(":")
+        return self.completed(replace(request, pid=int(pid), start_ticks=int(ticks)))
+
     def after(self, request: FlowRequest, outcome: Outcome, *, is_probe: bool) -> FlowRequest:
         """A run that was started by a fix is the one that the flow is about from then on.
 
@@ -125,7 +133,7 @@ class Facts:
         if saved is not None and "take_up" not in answers:
             return (
                 "take_up",
-                f"This flow was left at {saved.saved_at} after: "
+                f"This flow was left at {_clock(saved.saved_at, with_date=True)} after: "
                 + "; ".join(clean(one.title) for one in saved.done),
                 (
                     ("go_on", "go on where it was left; what was done can be taken back"),
@@ -133,7 +141,7 @@ class Facts:
                 ),
             )
         told = request.log or request.run or request.pid or request.command
-        if told or flow not in FROM_LOGS or "run" in answers or state.done:
+        if told or flow not in AFTER_FAILURES or "run" in answers or state.done:
             return None
         runs = self._failed_runs()
         if not runs:
@@ -406,13 +414,13 @@ def _run_words(record: RunRecord) -> str:
     return f"{_clock(record.meta.started_at)} {command} ({how})"
 
 
-def _clock(text: str) -> str:
-    """Hour and minute here."""
+def _clock(text: str, *, with_date: bool = False) -> str:
+    """Hour and minute, in the zone of this host."""
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return "?"
-    return at.astimezone().strftime("%H:%M")
+    return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
 
 
 def _age_s(record: RunRecord) -> float:

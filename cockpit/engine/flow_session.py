@@ -21,7 +21,7 @@ from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.machine import Machine, Say
 from cockpit.errors import CockpitError, RefusedError, TargetGoneError, UsageError
-from cockpit.flows import FLOWS, machine
+from cockpit.flows import FLOWS, looks, machine
 from cockpit.flows.flow import Flow, Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
@@ -154,6 +154,8 @@ class FlowSession:
             self._enter(_flow_id(value))
         elif key == "run":
             self.request = self.tools.facts.of_run(self.request, value)
+        elif key == looks.WHICH.key:
+            self.request = self.tools.facts.of_process(self.request, value)
         elif key == "take_up":
             self._take_up(value)
         return self._go_on(say)
@@ -206,6 +208,8 @@ class FlowSession:
             remedy.pids,
             lambda: _outcome(ready.action, console),
         )
+        if journal is not None and journal.trouble is not None:
+            say(clean(journal.trouble))
         self._state = machine.finished(self._state, ready.preview, outcome)
         is_probe = remedy.kind == "ladder"
         self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
@@ -324,7 +328,7 @@ class FlowSession:
             preview = action.preview()
         except TargetGoneError:  # since it was looked at
             return None
-        if preview.refusal is not None and remedy.kind == "kill":
+        if preview.refusal is not None and remedy.kind == "kill" and not self.tools.readonly:
             return None  # the checks say whose it is
         title = str(remedy.values.get("title") or preview.title)
         preview = replace_struct(preview, title=title, because=remedy.because)

@@ -68,7 +68,8 @@ class Known:
         rows = [
             one
             for one in self.snapshot.processes
-            if gpu is None or any(use.gpu == gpu for use in one.devices)
+            if any(gpu in (None, use.gpu) for use in one.devices)
+            or (gpu is None and one.vram_bytes)
         ]
         return tuple(sorted(rows, key=lambda one: -(one.vram_bytes or 0)))
 

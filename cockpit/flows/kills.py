@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.process import Process
-from cockpit.model.text import clean_command, sentence, shortened, size
+from cockpit.model.text import clean, clean_command, plural, sentence, shortened, size
 
 
 def strays(known: Known) -> Iterator[Remedy]:
@@ -79,11 +79,25 @@ def kill(
 
 def named(process: Process) -> str:
     """``4711 (38.4 GiB, python train.py)``."""
-    program, *words = process.command or ("",)
-    command = (os.path.basename(program), *words) if program else ()
-    told = shortened(clean_command(command, process.name), 40)
     held = f"{size(process.vram_bytes)}, " if process.vram_bytes else ""
-    return f"{process.pid} ({held}{told})"
+    return f"{process.pid} ({held}{words(process)})"
+
+
+def listed(processes: list[Process], most: int = 3) -> str:
+    """``4711 (ml1, python train.py) 38.4 GiB; …``; empty for none."""
+    rows = [
+        f"{one.pid} ({clean(one.user or '?')}, {words(one)}) {size(one.vram_bytes)}"
+        for one in processes[:most]
+    ]
+    more = len(processes) - most
+    return "; ".join(rows) + (f", and {plural(more, 'more process')}" if more > 0 else "")
+
+
+def words(process: Process) -> str:
+    """Its command in short, the program without its directory."""
+    program, *rest = process.command or ("",)
+    command = (os.path.basename(program), *rest) if program else ()
+    return shortened(clean_command(command, process.name), 40)
 
 
 def _asked(known: Known) -> frozenset[int]:

@@ -148,6 +148,7 @@ FLOW = Flow(
         _again,
         reruns.from_diagnosis,
     ),
+    questions=(looks.WHICH,),
     needs=frozenset({"command", "stacks"}),
     good="All ranks go on.",
 )

@@ -10,7 +10,9 @@ from cockpit.model.finding import Fix
 from cockpit.model.flow import Done
 
 _ONLY_TOLD = ("hardware", "wait")
-_PIP = " pip install "
+_SHOWN = "nvidia-smi --query-compute-apps"
+"""Who holds memory: the flow's own checks say it."""
+PIP = " pip install "
 """The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
 
 
@@ -89,10 +91,12 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
     if finding is None:
         return
     for fix in finding.fixes:
+        if fix.value.startswith(_SHOWN):
+            continue
         if fix.risk == "admin" and fix.kind == "command":
             yield _told("admin", fix)
         elif fix.kind in _ONLY_TOLD or fix.kind == "command":
-            yield _told("explain", fix, is_spare=_PIP in fix.value)
+            yield _told("explain", fix, is_spare=PIP in fix.value)
         else:
             yield _told("explain", fix, is_spare=known.command is not None)
 
@@ -120,7 +124,7 @@ def from_checkup(known: Known) -> Iterator[Remedy]:
     ]
     for fix in fixes:
         is_admin = fix.risk == "admin" and fix.kind == "command"
-        yield _told("admin" if is_admin else "explain", fix, is_spare=_PIP in fix.value)
+        yield _told("admin" if is_admin else "explain", fix, is_spare=PIP in fix.value)
     told = {fix.title for fix in fixes}
     for remedy in from_diagnosis(known):
         if remedy.values["title"] not in told:

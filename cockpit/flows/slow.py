@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
-from cockpit.model.text import clean, clean_command, plural
+from cockpit.model.text import clean, plural
 
 _DATA = frozenset({"dataloader", "num_workers_low"})
 _HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
@@ -51,7 +51,7 @@ def _neighbours(known: Known) -> Judged:
         return None
     if not others:
         return "ok", "Nobody else computes on this card."
-    first = clean_command(others[0].command, others[0].name)[:40]
+    first = kills.words(others[0])
     return "bad", f"{plural(len(others), 'other process')} compute there, such as {first}."
 
 
@@ -177,6 +177,7 @@ FLOW = Flow(
         kills.survivors,
         reruns.from_diagnosis,
     ),
+    questions=(looks.WHICH,),
     needs=frozenset({"command", "pace", "findings"}),
     good="Nothing slows this run down that can be seen from here.",
 )

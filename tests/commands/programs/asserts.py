@@ -4,7 +4,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "site-packages"))
-from faked_card import lookup, synchronize  # noqa: E402
+from faked_card import lookup, synchronize
 
 table = [0.5] * 16
 tokens = [3, 7, 16]

@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "site-packages"))
-import faked_card  # noqa: E402
+import faked_card
 
 TOTAL_MIB = 143771
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "site-packages"))
-import faked_device  # noqa: E402
+import faked_device
 
 device = torch.device(faked_device.NAME)
 loader = DataLoader(TensorDataset(torch.randn(32, 64), torch.randn(32, 8)), batch_size=8)
