@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 
@@ -22,10 +23,11 @@ class Flows:
         self,
         machine: Machine,
         fresh: Callable[[], Snapshot],
-        watched_s: Callable[[], float],
         *,
+        watched_s: Callable[[], float] = lambda: math.inf,
         readonly: bool = False,
     ) -> None:
+        """``watched_s``: for how long the engine has seen the machine."""
         self._machine = machine
         self._fresh = fresh
         self._watched_s = watched_s

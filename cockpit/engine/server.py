@@ -109,7 +109,12 @@ class Server:
         # Late: nobody is led through anything in the first seconds.
         from cockpit.engine.flows import Flows
 
-        return Flows(self._machine, self._fresh, self._watched_s, readonly=self._options.readonly)
+        return Flows(
+            self._machine,
+            self._fresh,
+            watched_s=self._watched_s,
+            readonly=self._options.readonly,
+        )
 
     def run(self) -> None:
         """Until the face closes its end."""
