@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ class Young:
         self.machine = SimulatedMachine("stray")
         self.machine.source = "live"  # one that can be looked at
         self.machine.start()
-        self.snapshot = self.machine.snapshot(1.0)
-        self.pid = self.snapshot.processes[0].pid
+        snapshot = self.machine.snapshot(1.0)
+        self.pid = os.getpid()  # one that lives
+        mine = replace(snapshot.processes[0], pid=self.pid, start_ticks=None)
+        self.snapshot = replace(snapshot, processes=(mine,))
         self.found_at, self.asked, self.said = found_at, 0, []
 
     def fresh(self) -> Snapshot:
@@ -72,7 +75,7 @@ def test_an_engine_that_has_long_been_looking_is_asked_once() -> None:
     assert not young.said
 
 
-def test_a_process_that_is_gone_is_not_waited_for() -> None:
+def test_a_process_that_is_on_no_gpu_is_not_waited_for() -> None:
     young = Young(found_at=None)
-    young.begin(0.0, pid=2**22 + 1)
+    young.begin(0.0, pid=os.getppid())
     assert young.asked == 1
