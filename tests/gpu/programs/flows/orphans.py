@@ -49,7 +49,7 @@ def train(options: argparse.Namespace) -> None:
     torch.cuda.synchronize()
     print(f"rank {rank}: holds {cache.numel() / GIB:.0f} GiB", flush=True)
     while not os.path.exists(f"{options.data}.ready"):
-        time.sleep(0.1)
+        time.sleep(1)
     for _ in range(STEPS):
         model(torch.randn(256, 1024, device="cuda")).square().mean().backward()
         optimizer.step()
