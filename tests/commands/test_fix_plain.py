@@ -200,8 +200,13 @@ def test_a_flow_that_was_left_is_taken_up_again(
     walk.choose("left_behind.py")
     walk.choose("bring model and batch")
     walk.answer("left_behind.py")
+    other = fix("h200", "no-cuda")
+    assert "This flow was left" not in other.prompt(), "it is open elsewhere"
+    other.end()
+    engine = engines_of(walk.cockpit)[0]
     os.kill(walk.cockpit, signal.SIGKILL)  # the connection was lost
     walk.close()
+    wait_for(lambda: not alive(engine))
     again = fix("h200", "no-cuda")
     said = again.prompt()
     assert "This flow was left" in said

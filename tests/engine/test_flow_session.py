@@ -1,4 +1,4 @@
-"""Open flows in an engine: one answer at a time, room for others, and no answer to another question.
+"""Open flows in an engine: one answer at a time, room for others, only answers that were asked.
 
 On the simulated machine: its kills take their time, and nothing of this host is touched.
 """
