@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cockpit.act.step_times import compare_step_times, spread
+from cockpit.act.step_times import FEWEST, compare_step_times, spread
 from cockpit.model.remedy import Compared
 from cockpit.model.run_command import RunMeasure, SeenRun
 from cockpit.model.text import plural, size
@@ -27,6 +27,12 @@ class Terms:
     patience_s: float = 1800.0
     """Then it is left running, and nothing is claimed."""
     poll_s: float = 1.0
+    faster: bool = False
+    """It is not enough that it works: its steps have to take less time than before."""
+
+
+WARM_UP = 2
+"""Samples of a new run that do not count: caches fill, workers start, kernels are compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,36 @@ class Check:
     def take(self, seen: SeenRun, at: float) -> Answer | None:
         """``at`` is monotonic. None: not decided yet."""
         self._note(seen)
-        if seen.state == "ended":
-            return self._ended(seen)
         if seen.state == "lost":
             return Answer(None, f"{seen.name} is gone, and nobody saw how it ended")
-        return self._running(seen, at - self.started_at)
+        if seen.state == "ended":
+            answer = self._ended(seen)
+        elif self.terms.faster and len(self.before.step_times_s) >= FEWEST:
+            return self._compared(seen)
+        else:
+            running = self._running(seen, at - self.started_at)
+            if running is None:
+                return None
+            answer = running
+        return self._compared(seen) or self._not_compared(answer)
+
+    def _compared(self, seen: SeenRun) -> Answer | None:
+        """Whether its steps are faster; None: too few were seen, or that is not asked."""
+        if not self.terms.faster or seen.exit_status:
+            return None
+        verdict, _, sentence = compare_step_times(self.before.step_times_s, self._settled())
+        if verdict == "unknown":
+            return None
+        how = "ended with status 0" if seen.state == "ended" else f"goes on (pid {seen.pid})"
+        return Answer(verdict == "faster", f"{seen.name}: {sentence}; it {how}")
+
+    def _not_compared(self, answer: Answer) -> Answer:
+        if not self.terms.faster or not answer.verified:
+            return answer
+        return Answer(None, f"{answer.sentence}; too few steps were seen to compare their times")
+
+    def _settled(self) -> tuple[float, ...]:
+        return tuple(self.step_times[WARM_UP:])
 
     def measure(self, seen: SeenRun | None, at: float) -> RunMeasure:
         """What was seen of the new run."""
@@ -69,7 +100,7 @@ class Check:
             lasted_s=at - self.started_at,
             allocated_peak_bytes=self.allocated_peak,
             reserved_peak_bytes=self.reserved_peak,
-            step_times_s=tuple(self.step_times),
+            step_times_s=self._settled() or tuple(self.step_times),
             ooms=seen.ooms if seen else None,
         )
 
@@ -97,8 +128,8 @@ class Check:
         goes_on = f"and goes on (pid {seen.pid})"
         if failed_at is not None and step is not None:
             if step > failed_at:
-                sentence = f"{seen.name} passed step {failed_at}, at which it had failed, {goes_on}"
-                return Answer(True, sentence)
+                which = "at which it had failed" if self._had_failed() else "the last one of before"
+                return Answer(True, f"{seen.name} passed step {failed_at}, {which}, {goes_on}")
             return None
         if step is not None and self.first_step is not None:
             done = step - self.first_step
@@ -108,6 +139,10 @@ class Check:
         if for_s >= self._settle_s():
             return Answer(True, f"{seen.name} runs for {for_s:.0f} s without failing {goes_on}")
         return None
+
+    def _had_failed(self) -> bool:
+        """By itself: not ended by somebody, not still there."""
+        return bool(self.before.exit_status) and self.before.signal not in ENDED_BY_SOMEBODY
 
     def _settle_s(self) -> float:
         """Never less than what the old one took to fail, and a fifth more."""
@@ -139,7 +174,8 @@ def _after_time(before: RunMeasure, after: RunMeasure) -> str:
     text = spread(after.step_times_s)
     if not before.step_times_s or not after.step_times_s:
         return text
-    return f"{text}: {compare_step_times(before.step_times_s, after.step_times_s).sentence}"
+    found = compare_step_times(before.step_times_s, after.step_times_s)
+    return text if found.verdict == "unknown" else f"{text}: {found.sentence}"
 
 
 def _end(run: RunMeasure) -> str:

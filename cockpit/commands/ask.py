@@ -85,13 +85,17 @@ def first_tick(link: Link, patience_s: float = PATIENCE_S) -> Snapshot:
 
 def answer(
     link: Link,
-    question: Message,
+    question: Message | None,
     question_id: int,
     patience_s: float,
     on_progress: Callable[[str], None] | None = None,
 ) -> Reply:
-    """The reply to one request; progress goes to stderr. Raises the error that the engine names."""
-    link.send(question)
+    """The reply to one request; progress goes to stderr. Raises the error that the engine names.
+
+    ``question`` None: it was sent before, and only its reply is waited for.
+    """
+    if question is not None:
+        link.send(question)
     end = time.monotonic() + patience_s
     while (left := end - time.monotonic()) > 0:
         message = link.receive(left)

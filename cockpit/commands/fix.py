@@ -7,15 +7,16 @@ else does: ``[y/N] ``, ``Choose [1-N]: `` and ``type X to go on: ``.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable
 
+from cockpit.commands import fix_lines
 from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
 from cockpit.commands.kill import parse_target
 from cockpit.engine.link import Link
-from cockpit.engine.protocol import AnswerFlow, StartFlow
+from cockpit.engine.protocol import AnswerFlow, CancelFlow, StartFlow
 from cockpit.errors import CockpitError, LinkError
 from cockpit.model.flow import (
     Ask,
@@ -29,15 +30,14 @@ from cockpit.model.flow import (
     FlowState,
     InTerminal,
 )
-from cockpit.model.remedy import Preview
+from cockpit.model.remedy import Preview, TerminalCommand
 from cockpit.model.text import clean
 from cockpit.settings import Settings
 
-WIDTH = 96
 PATIENCE_S = 24 * 3600.0
 """A fix may be a training that runs to its end."""
-MARKS = {"ok": "ok  ", "bad": "!!  ", "note": "-   ", "unknown": "?   "}
-_RISKS = {"safe": "changes nothing", "confirm": "changes something", "admin": "administrator"}
+STOP_PATIENCE_S = 30.0
+"""How long a fix that is stopped may take until it has said what was done."""
 
 
 def request_of(
@@ -56,11 +56,16 @@ def request_of(
 
 
 def run(settings: Settings, request: FlowRequest, *, dry_run: bool) -> int:
-    """0 only when a fix was seen to help; else 1. Raises CockpitError with a sentence."""
+    """0 only when a fix was seen to help; else 1; 130 after ctrl+c. Raises CockpitError."""
     link = open_link(settings)
     try:
         first_tick(link)
-        return _Walk(link).to_the_end(request, dry_run=dry_run)
+        walk = _Walk(link, dry_run=dry_run, readonly=settings.readonly)
+        try:
+            return walk.to_the_end(request)
+        except KeyboardInterrupt:
+            walk.stop()
+            raise
     finally:
         link.close(may_kill=False)
         remove_log(link)
@@ -69,38 +74,64 @@ def run(settings: Settings, request: FlowRequest, *, dry_run: bool) -> int:
 class _Walk:
     """One flow, from its start to its end."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, dry_run: bool, readonly: bool) -> None:
         self._link = link
-        self._found_shown: set[str] = set()
+        self._only_shows = dry_run or readonly
+        self._readonly = readonly
+        self._state: FlowState | None = None
+        self._waits_for: int | None = None
+        """Id of the answer that is still to come."""
+        self._found_shown: frozenset[str] = frozenset()
+        self._aside_shown = ""
         self._done_shown = 0
         self._headed = ""
 
-    def to_the_end(self, request: FlowRequest, *, dry_run: bool) -> int:
+    def to_the_end(self, request: FlowRequest) -> int:
         id_ = self._link.next_id()
         state = self._given(StartFlow(id=id_, request=request), id_)
         while True:
             self._show(state)
             prompt = state.prompt
             if isinstance(prompt, Ended):
-                print(f"\n{clean(prompt.sentence)}", flush=True)
+                _print(("", *fix_lines.wrapped(prompt.sentence, indent="")))
                 return 0 if prompt.verified else 1
-            if dry_run and isinstance(prompt, Choose):
-                _print_all(prompt)
-                self._send(state, FlowAnswer(leave=True))
-                return 1
             state = self._next(state)
+
+    def stop(self) -> None:
+        """After ctrl+c: stop what runs, say what was done, and leave. A second one waits no more.
+
+        What has to be told is told before the flow is left, so that nothing is done unseen.
+        """
+        print(flush=True)
+        state = self._state
+        if state is None:
+            tell("Stopped; nothing was changed.")
+            return
+        if self._waits_for is not None:
+            tell("Stopping …")
+            self._link.send(CancelFlow(flow=state.id))
+            state = self._stopped(self._waits_for) or state
+            self._show(state)
+        if not isinstance(state.prompt, Ended):
+            state = self._send(state, FlowAnswer(leave=True))
+        if isinstance(state.prompt, Ended):
+            _print(fix_lines.wrapped(state.prompt.sentence, indent=""))
+
+    def _stopped(self, id_: int) -> FlowState | None:
+        """The answer that was waited for."""
+        return answer(self._link, None, id_, STOP_PATIENCE_S, _progress).flow
 
     def _next(self, state: FlowState) -> FlowState:
         """Ask until there is an answer that the engine takes."""
         while True:
-            said = _ask(state)
+            said = self._ask(state)
             try:
                 return self._send(state, said)
             except LinkError:
                 raise
             except CockpitError as error:
                 tell(clean(str(error)))
-                if said.leave or not sys.stdin.readable():
+                if said.leave:
                     raise
                 if isinstance(state.prompt, Confirm | InTerminal):
                     return self._send(state, FlowAnswer(declined=True))
@@ -110,149 +141,148 @@ class _Walk:
         return self._given(AnswerFlow(id=id_, flow=state.id, answer=said), id_)
 
     def _given(self, message: StartFlow | AnswerFlow, id_: int) -> FlowState:
-        state = answer(self._link, message, id_, PATIENCE_S).flow
+        self._waits_for = id_
+        state = answer(self._link, message, id_, PATIENCE_S, _progress).flow
+        self._waits_for = None
         if state is None:
             raise CockpitError("The engine answered without a flow.")
+        self._state = state
         return state
+
+    # -- asking
+
+    def _ask(self, state: FlowState) -> FlowAnswer:
+        prompt = state.prompt
+        if isinstance(prompt, Ask):
+            return _ask_question(prompt)
+        if isinstance(prompt, Choose):
+            return self._ask_choice(prompt, state.done)
+        if isinstance(prompt, Confirm):
+            return _ask_confirmation(prompt.preview)
+        assert isinstance(prompt, InTerminal)
+        return _in_terminal(prompt.command)
+
+    def _ask_choice(self, prompt: Choose, done: tuple[Done, ...]) -> FlowAnswer:
+        if self._only_shows:
+            _print(fix_lines.all_lines(prompt, self._readonly))
+            _print(("\nRead-only: nothing is run.",) if self._readonly else ())
+            return FlowAnswer(leave=True)
+        options = fix_lines.options_of(prompt)
+        aside = "\n".join(fix_lines.aside_lines(prompt))
+        if not options and not prompt.undoable:
+            _print((aside, f"\nNothing {'more' if done else 'of this'} can be run from here."))
+            return FlowAnswer(leave=True)
+        _print(("\nWhat can be done:",))
+        for number, option in enumerate(options, 1):
+            _print(fix_lines.option_lines(number, prompt.options[option]))
+        for number, title in enumerate(prompt.undoable, len(options) + 1):
+            _print(fix_lines.wrapped(f"  {number}. take back: {title}", indent="     "))
+        leave = len(options) + len(prompt.undoable)
+        _print((f"  {leave + 1}. leave; nothing more is changed",))
+        if aside and aside != self._aside_shown:
+            _print((aside, ""))
+        self._aside_shown = aside
+        picked = _number(leave + 1)
+        if picked is None or picked == leave:
+            return FlowAnswer(leave=True)
+        if picked < len(options):
+            return FlowAnswer(option=options[picked])
+        return self._ask_undo(prompt, picked - len(options), done)
+
+    def _ask_undo(self, prompt: Choose, number: int, done: tuple[Done, ...]) -> FlowAnswer:
+        _print(fix_lines.undo_lines(prompt.undoable[number], done))
+        if _says_yes("Take it back?"):
+            return FlowAnswer(undo=number)
+        return self._ask_choice(prompt, done)
 
     # -- showing
 
     def _show(self, state: FlowState) -> None:
-        head = " · ".join(clean(one) for one in (state.title, state.subject) if one)
+        head = fix_lines.head(state)
         if head != self._headed:
             self._headed = head
-            print(f"\n{head}", flush=True)
+            _print(("", *fix_lines.wrapped(head, indent="  ")))
         for row in state.done[self._done_shown :]:
-            print("\n".join(_done_lines(row)), flush=True)
+            _print(fix_lines.done_lines(row))
+        lines = [fix_lines.found_line(one) for one in state.found]
+        new = [line for line in lines if line not in self._found_shown]
+        if new and len(state.done) > self._done_shown:
+            _print(("\nNow:",))
+        _print(new)
         self._done_shown = len(state.done)
-        for found in state.found:
-            line = f"  {MARKS[found.mark]}{found.what}  {found.sentence}"
-            if line not in self._found_shown:
-                self._found_shown.add(line)
-                print("\n".join(_wrapped(line, "      ")), flush=True)
-
-
-def _ask(state: FlowState) -> FlowAnswer:
-    prompt = state.prompt
-    if isinstance(prompt, Ask):
-        return _ask_question(prompt)
-    if isinstance(prompt, Choose):
-        return _ask_choice(prompt)
-    if isinstance(prompt, Confirm):
-        return _ask_confirmation(prompt.preview)
-    assert isinstance(prompt, InTerminal)
-    command = prompt.command
-    done = subprocess.run(
-        command.argv, cwd=command.cwd, env={**os.environ, **command.environment}, check=False
-    )
-    return FlowAnswer(exit_status=done.returncode)
+        self._found_shown = frozenset(lines)
 
 
 def _ask_question(prompt: Ask) -> FlowAnswer:
-    print(f"\n{clean(prompt.question)}")
+    _print(("", *fix_lines.wrapped(prompt.question, indent="")))
     for number, text in enumerate(prompt.texts, 1):
-        print(f"  {number}. {clean(text)}")
+        _print(fix_lines.wrapped(f"  {number}. {text}", indent="     "))
     picked = _number(len(prompt.texts))
     return FlowAnswer(leave=True) if picked is None else FlowAnswer(option=picked)
 
 
-def _ask_choice(prompt: Choose) -> FlowAnswer:
-    print("\nWhat can be done:")
-    for number, preview in enumerate(prompt.options, 1):
-        print("\n".join(_option_lines(number, preview)))
-    number = len(prompt.options)
-    for title in prompt.undoable:
-        number += 1
-        print(f"  {number}. take back: {clean(title)}")
-    print(f"  {number + 1}. leave; nothing more is changed")
-    picked = _number(number + 1)
-    if picked is None or picked == number:
-        return FlowAnswer(leave=True)
-    if picked >= len(prompt.options):
-        return FlowAnswer(undo=picked - len(prompt.options))
-    return FlowAnswer(option=picked)
-
-
 def _ask_confirmation(preview: Preview) -> FlowAnswer:
-    print("\n".join(_preview_lines(preview, "  ")), flush=True)
+    _print(("", *fix_lines.wrapped(f"{preview.title}:", indent="  ")))
+    _print(fix_lines.preview_lines(preview))
     if preview.typed is not None:
         typed = _read(f"type {clean(preview.typed)} to go on: ")
         if typed is None or typed != preview.typed:
             tell("Not confirmed; nothing was done.")
             return FlowAnswer(declined=True)
         return FlowAnswer(typed=typed)
-    said = _read(f"{_sentence_case(clean(preview.title))}? [y/N] ")
-    if said is not None and said.lower() in ("y", "yes"):
-        return FlowAnswer(confirmed=True)
-    return FlowAnswer(declined=True)
+    return FlowAnswer(confirmed=True) if _says_yes("Go on?") else FlowAnswer(declined=True)
+
+
+def _in_terminal(command: TerminalCommand) -> FlowAnswer:
+    """Ctrl+c there is for that program; answers in a pipe are not its input."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        done = subprocess.run(
+            command.argv,
+            cwd=command.cwd,
+            env={**os.environ, **command.environment},
+            stdin=None if sys.stdin.isatty() else subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError as error:
+        tell(clean(f"{command.argv[0]}: {error.strerror}."))
+        return FlowAnswer(declined=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return FlowAnswer(exit_status=done.returncode)
 
 
 def _number(most: int) -> int | None:
     """From 0; None at the end of the input. Asks again for anything else."""
     while (said := _read(f"Choose [1-{most}]: ")) is not None:
-        if said.isascii() and said.isdigit() and 1 <= int(said) <= most:
-            return int(said) - 1
+        if said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= most:
+            return int(said[:9]) - 1
         tell(f"A number from 1 to {most}.")
     return None
+
+
+def _says_yes(question: str) -> bool:
+    said = _read(f"{question} [y/N] ")
+    return said is not None and said.lower() in ("y", "yes")
 
 
 def _read(prompt: str) -> str | None:
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    line = sys.stdin.readline()
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError:  # bytes of another encoding: no answer to anything
+        line = "\n"
+    if not line:
+        print(flush=True)  # the prompt is left open
     return line.strip() if line else None
 
 
-# -- lines
+def _progress(sentence: str) -> None:
+    tell(clean(sentence))
 
 
-def _print_all(prompt: Choose) -> None:
-    print("\nWhat would run:")
-    for number, preview in enumerate(prompt.options, 1):
-        print(f"  {number}. {clean(preview.title)}")
-        print("\n".join(_preview_lines(preview, "     ")), flush=True)
-
-
-def _option_lines(number: int, preview: Preview) -> Iterator[str]:
-    cannot = "  [cannot be run]" if preview.refusal is not None else ""
-    yield f"  {number}. {clean(preview.title)}  [{_RISKS[preview.risk]}]{cannot}"
-    if preview.because:
-        yield from _wrapped(f"     {preview.because}", "     ")
-    if preview.refusal is not None:
-        yield from _wrapped(f"     {preview.refusal}", "     ")
-
-
-def _preview_lines(preview: Preview, indent: str) -> Iterator[str]:
-    for line in preview.lines:
-        yield f"{indent}  {clean(line)}"
-    if preview.refusal is not None:
-        yield from _wrapped(f"{indent}It cannot be run: {preview.refusal}", indent)
-    if preview.loses:
-        yield from _wrapped(f"{indent}You lose: {preview.loses}", indent)
-    if preview.verify:
-        yield from _wrapped(f"{indent}Afterwards: {preview.verify}", indent)
-    if preview.undo is not None:
-        yield from _wrapped(f"{indent}Undo: {preview.undo}", indent)
-
-
-def _done_lines(row: Done) -> Iterator[str]:
-    result = {True: "helped", False: "did not help", None: "not verified"}[row.verified]
-    if not row.ok:
-        result = "failed"
-    yield f"\n  [{result}] {clean(row.title)}"
-    yield from _wrapped(f"    {row.sentence}", "    ")
-    for one in row.compared:
-        yield f"    {clean(one.what)}: {clean(one.before)} -> {clean(one.after)}"
-    if not row.ok or row.verified is False:
-        for line in row.output[-8:]:
-            yield f"    | {clean(line)}"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(clean(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [
-        ""
-    ]
-
-
-def _sentence_case(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+    sys.stdout.flush()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from cockpit.diagnose.answer import diagnose
+from cockpit.diagnose.answer import diagnose, diagnose_rerun
 
-__all__ = ["diagnose"]
+__all__ = ["diagnose", "diagnose_rerun"]

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import msgspec
+
 from cockpit.diagnose import kernel_fault, multi_gpu, no_cuda, oom, slow, vram_held
 from cockpit.diagnose.candidate import STATE, Candidate, search
 from cockpit.diagnose.fixes import Repair, fill, render
@@ -41,6 +43,16 @@ _COMMAND = re.compile(
 def diagnose(stream: BinaryIO) -> Finding:
     """Reads to the end. Never raises for what is in the stream."""
     return explain(read(stream))
+
+
+def diagnose_rerun(stream: BinaryIO) -> Finding:
+    """As :func:`diagnose`, of a run that was made to raise errors where they happen (with
+    CUDA_LAUNCH_BLOCKING, on the CPU): what was raised first names the place."""
+    log = read(stream)
+    finding = explain(log)
+    failed = _first_failure(log)
+    place = _place(log, failed) if failed is not None else {}
+    return msgspec.structs.replace(finding, facts={**place, **finding.facts})
 
 
 def explain(log: Log) -> Finding:

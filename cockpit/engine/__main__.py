@@ -40,8 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     except (msgspec.DecodeError, CockpitError) as error:
         sys.stderr.write(f"{error}\n")
         return getattr(error, "exit_code", 2)
-    # A key typed in the user's terminal is for the face; the engine ends at end-of-file.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A key typed in the user's terminal is for the face; the engine ends at end-of-file. Not
+    # SIG_IGN: what the engine starts (a training, pip) would inherit that, and ignore it, too.
+    signal.signal(signal.SIGINT, lambda *_: None)
     findings = Findings(looks_of(machine), at_once=options.complete)
     Server(machine, options, LineReader(0), claim_stdout(), recorder, findings).run()
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -17,14 +18,15 @@ from msgspec.structs import replace
 
 from cockpit import diagnose
 from cockpit.act.journal import Journal
+from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
-from cockpit.engine.run_looks import measure
-from cockpit.errors import CockpitError, TargetGoneError
+from cockpit.engine.run_looks import measure, step_times
+from cockpit.errors import CockpitError, TargetGoneError, UsageError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Checkup, CheckupRequest
@@ -36,7 +38,7 @@ from cockpit.model.remedy import Outcome
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command
+from cockpit.model.text import clean, clean_command, shortened
 from cockpit.paths import state_directory
 
 RECENT_S = 86400.0
@@ -44,6 +46,7 @@ RECENT_S = 86400.0
 MOST_RUNS = 6
 MOST_RANKS = 16
 FROM_LOGS: frozenset[FlowId] = frozenset({"oom", "kernel-fault", "no-cuda", "multi-gpu", "slow"})
+AFTER_FAILURES: frozenset[FlowId] = FROM_LOGS - {"slow"}
 _SEVERITIES = ("info", "warning", "error")
 _QUIET = frozenset({"unknown", "benign", "recovered"})
 
@@ -63,34 +66,56 @@ class Facts:
         self._command: RunCommand | None = None
         self._checkup: Checkup | None = None
         self._before: RunMeasure | None = None
+        self._rerun: RunRecord | None = None
+        """Made only to find the line: its output is diagnosed, its command is not the run's."""
 
     # -- where it starts from
 
     def completed(self, request: FlowRequest) -> FlowRequest:
-        """With the kept run of the pid, where there is one. Raises TargetGoneError for no log."""
+        """With the kept run of the pid, where there is one.
+
+        Raises TargetGoneError where log or process are not there, UsageError for no plain file.
+        """
         if request.log is not None:
-            try:
-                os.close(os.open(request.log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            except OSError as error:
-                raise TargetGoneError(f"{clean(request.log)}: {error.strerror}.") from error
+            _check_log(request.log)
         known = request.run or request.command
         if not known and request.pid is not None and self._folder is not None:
             record = run_record.record_of(str(self._folder), request.pid)
             if record is not None:
                 return replace(request, run=record.meta.id)
+        if self._live and request.pid is not None and not _is_alive(request):
+            if request.log is None and not known:
+                raise TargetGoneError(
+                    f"There is no process {request.pid} (any more), and no kept run of it. "
+                    "What it printed can be given by --log, its command line after `--`."
+                )
+            return replace(request, pid=None, start_ticks=None)
         return request
 
     def of_run(self, request: FlowRequest, run: str) -> FlowRequest:
         """The user has said which run it is; empty: none of those."""
         return replace(request, run=run or None)
 
-    def after(self, request: FlowRequest, outcome: Outcome) -> FlowRequest:
-        """A run that was started by a fix is the one that the flow is about from then on."""
+    def of_process(self, request: FlowRequest, process: str) -> FlowRequest:
+        """``pid:start_ticks``; empty: none of those. Raises TargetGoneError."""
+        if not process:
+            return request
+        pid, _, ticks = process.partition(":")
+        return self.completed(replace(request, pid=int(pid), start_ticks=int(ticks)))
+
+    def after(self, request: FlowRequest, outcome: Outcome, *, is_probe: bool) -> FlowRequest:
+        """A run that was started by a fix is the one that the flow is about from then on.
+
+        ``is_probe``: it was made only to find the line, on the CPU or slowed down, say: what it
+        printed counts, its command does not.
+        """
         if outcome.path is None or self._folder is None:
             return request
         with suppress(TargetGoneError):
             record = run_record.load_run(outcome.path)
-            return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
+            self._rerun = record if is_probe else None
+            if not is_probe:
+                return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
         return request
 
     def flow_of(self, known: Known) -> FlowId | None:
@@ -109,7 +134,7 @@ class Facts:
         if saved is not None and "take_up" not in answers:
             return (
                 "take_up",
-                f"This flow was left at {saved.saved_at} after: "
+                f"This flow was left at {_clock(saved.saved_at, with_date=True)} after: "
                 + "; ".join(clean(one.title) for one in saved.done),
                 (
                     ("go_on", "go on where it was left; what was done can be taken back"),
@@ -117,7 +142,7 @@ class Facts:
                 ),
             )
         told = request.log or request.run or request.pid or request.command
-        if told or flow not in FROM_LOGS or "run" in answers or state.done:
+        if told or flow not in AFTER_FAILURES or "run" in answers or state.done:
             return None
         runs = self._failed_runs()
         if not runs:
@@ -142,7 +167,9 @@ class Facts:
         run = next((one for one in snapshot.runs if one.pid == request.pid), None)
         if "command" in needs:
             self._command = self._find_command(request, run) or self._command
-            self._before = self._measured(run) or self._before
+            self._before = _merged(self._before, self._measured(run))
+        if "pace" in needs and run is not None:
+            self._before = self._paced(run, say)
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
         return Known(
@@ -156,6 +183,7 @@ class Facts:
             before=self._before,
             checkup=self._checkup if "checkup" in needs else None,
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
+            is_located=self._rerun is not None,
             answers=answers,
             done=done,
         )
@@ -193,18 +221,26 @@ class Facts:
         return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)
 
     def _diagnosed(self, request: FlowRequest) -> Finding | None:
-        if request.log is None and request.run is None:
+        if request.log is None and request.run is None and self._rerun is None:
             return None
         try:
             with self._log(request) as stream:
-                return diagnose.diagnose(stream)
+                if self._rerun is not None:
+                    return diagnose.diagnose_rerun(stream)
+                found = diagnose.diagnose(stream)
+            # Without an error in it, and without an end: there is nothing to advise.
+            return None if found.cause == "unknown" and self._has_not_failed(request) else found
         except (OSError, TargetGoneError):
             return None
 
+    def _has_not_failed(self, request: FlowRequest) -> bool:
+        record = self._record(request.run) if request.log is None else None
+        return record is not None and (record.exit is None or record.exit.status == 0)
+
     def _log(self, request: FlowRequest) -> BinaryIO:
-        if request.log is not None:
+        if self._rerun is None and request.log is not None:
             return open(request.log, "rb")
-        record = self._record(request.run)
+        record = self._rerun or self._record(request.run)
         if record is None:
             raise TargetGoneError("The record of this run is gone.")
         return io.BytesIO("\n".join(record.output()).encode(errors="replace"))
@@ -214,6 +250,16 @@ class Facts:
         if self._command is None or (self._before is not None and run is None):
             return None
         return measure(self._command.directory, run)
+
+    def _paced(self, run: Run, say: Say) -> RunMeasure | None:
+        """With enough step times to tell a gain from noise, where the run has a record."""
+        before, directory = self._before, self._command.directory if self._command else None
+        if before is None or directory is None or run.steps_per_s is None:
+            return before
+        if len(before.step_times_s) >= FEWEST:
+            return before
+        say(f"measuring the time of a step for {FEWEST} s")
+        return replace(before, step_times_s=step_times(directory, FEWEST))
 
     def _find_command(self, request: FlowRequest, run: Run | None) -> RunCommand | None:
         found = self._command_of(request)
@@ -229,12 +275,21 @@ class Facts:
             if record is not None:
                 return from_record(record.directory)
             if request.command:
-                return typed(request.command, request.cwd or os.getcwd())
+                return self._typed(request)
             if request.pid is not None:
                 return from_process(request.pid, request.start_ticks)
         except CockpitError:
             return None
         return None
+
+    def _typed(self, request: FlowRequest) -> RunCommand:
+        """The user's words; where the process lives as well, it has to be ended before."""
+        found = typed(request.command, request.cwd or os.getcwd())
+        if not _is_alive(request):
+            return found
+        assert request.pid is not None
+        ticks = run_record.start_ticks(request.pid)
+        return replace(found, pid=request.pid, start_ticks=ticks)
 
     def _examine(self, request: FlowRequest, say: Say) -> Checkup | None:
         """With the run's own interpreter, where it is known."""
@@ -282,7 +337,10 @@ class Facts:
     # -- taken up again
 
     def save(self, id_: str, request: FlowRequest, state: State) -> None:
-        """Where the flow stands."""
+        """Where the flow stands, with the command line of a process that may be gone by then."""
+        command = self._command
+        if command is not None and not request.run and not request.command:
+            request = replace(request, command=command.argv, cwd=command.cwd)
         self._store.save(id_, request, state)
 
     def forget(self, id_: str) -> None:
@@ -313,28 +371,66 @@ def _live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
 
 
+def _merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
+    """The newer one; step times that were measured while the run lived are kept."""
+    if old is None or new is None:
+        return new or old
+    most = max(old.step_times_s, new.step_times_s, key=len)
+    step = max((one for one in (old.step, new.step) if one is not None), default=None)
+    return replace(new, step_times_s=most, step=step)
+
+
 def _ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
-    """The processes of the same job: same launcher or same world; without a pid all ranks."""
+    """The processes of the same job; without a pid all ranks.
+
+    Ranks of one launcher are one job. Where each has a parent of its own (srun, containers) it is
+    the same user, world size and directory.
+    """
     ranked = [one for one in snapshot.processes if one.rank is not None and one.visible]
     mine = _process(snapshot, request)
     if mine is None:
         return ranked if request.pid is None else []
-    return [
-        one
-        for one in ranked
-        if one.world_size == mine.world_size and (one.ppid == mine.ppid or one.uid == mine.uid)
-    ] or [mine]
+    world = [one for one in ranked if one.world_size == mine.world_size and one.uid == mine.uid]
+    launched = [one for one in world if one.ppid == mine.ppid]
+    together = [one for one in world if one.cwd == mine.cwd]
+    return launched if len(launched) > 1 else together or [mine]
 
 
 def _is_alive(request: FlowRequest) -> bool:
-    return request.pid is not None and run_record.start_ticks(request.pid) is not None
+    """By pid, and by start time where that is known."""
+    ticks = run_record.start_ticks(request.pid) if request.pid is not None else None
+    return ticks is not None and request.start_ticks in (None, ticks)
+
+
+def _check_log(path: str) -> None:
+    """A pipe would be empty at the second look, and block the first."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetGoneError(f"{clean(path)}: {error.strerror}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{clean(path)} is no plain file: save what the run printed in one.")
+    finally:
+        os.close(handle)
 
 
 def _run_words(record: RunRecord) -> str:
+    """``14:02 python train.py --batch-size 32 (status 1)``."""
     assert record.exit is not None
     how = record.exit.signal or f"status {record.exit.status}"
-    command = clean_command(record.meta.command, record.meta.name)[:50]
-    return f"{record.meta.started_at[11:16]} {command} ({how})"
+    program, *words = record.meta.command or (record.meta.name,)
+    command = shortened(clean_command((os.path.basename(program), *words)), 60)
+    return f"{_clock(record.meta.started_at)} {command} ({how})"
+
+
+def _clock(text: str, *, with_date: bool = False) -> str:
+    """Hour and minute, in the zone of this host."""
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return "?"
+    return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
 
 
 def _age_s(record: RunRecord) -> float:

@@ -6,9 +6,12 @@ a recording there is no way to this host's processes, files or programs.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from msgspec.structs import replace as replace_struct
 
@@ -17,9 +20,9 @@ from cockpit.engine import flow_store, remedies
 from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.machine import Machine, Say
-from cockpit.errors import CockpitError, RefusedError, UsageError
-from cockpit.flows import FLOWS, machine
-from cockpit.flows.flow import Flow, Known
+from cockpit.errors import CockpitError, RefusedError, TargetGoneError, UsageError
+from cockpit.flows import FLOWS, looks, machine
+from cockpit.flows.flow import Flow, Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
     Ask,
@@ -30,6 +33,7 @@ from cockpit.model.flow import (
     FlowId,
     FlowRequest,
     FlowState,
+    Found,
     InTerminal,
     Prompt,
 )
@@ -38,6 +42,10 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
 WHAT_IS_WRONG = "What is wrong?"
+FINDINGS_WITHIN_S = 25.0
+"""The rules about slow runs judge by ten seconds of looks at the stack, and then hold on."""
+Row = TypeVar("Row")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,8 @@ class Tools:
     machine: Machine
     fresh: Callable[[], Snapshot]
     """A snapshot that was taken after the call."""
+    watched_s: Callable[[], float]
+    """For how long the engine has seen this machine: live findings take their time."""
     facts: Facts
     readonly: bool
 
@@ -77,33 +87,44 @@ class FlowSession:
 
     def begin(self, say: Say) -> FlowState:
         """Look around, up to the first question or choice. Raises CockpitError."""
-        with self._lock:
+        with self._alone():
             self.request = self.tools.facts.completed(self.request)
-            known = self._look(say)
-            flow = self.request.flow or self.tools.facts.flow_of(known)
+            flow = self.request.flow
             if flow is None:
-                self._state = _asking(
-                    "flow", WHAT_IS_WRONG, tuple((one.id, one.title) for one in FLOWS.values())
-                )
-                return self._shown()
+                known = self._look(say)
+                flow = self.tools.facts.flow_of(known)
+                if flow is None:
+                    return self._ask_what(known)
             self._enter(flow)
-            return self._looked(known)
+            return self._go_on(say)
 
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
-        """Move on. Raises UsageError for an answer to another question."""
-        with self._lock:
+        """Move on. Raises UsageError for an answer to another question, or while a fix runs."""
+        with self._alone():
             self._cancelled.clear()
             if answer.leave:
                 self._state = machine.left(self._state)
                 return self._end()
-            try:
-                return self._answer(answer, say)
-            except (IndexError, KeyError) as error:
-                raise UsageError(f"There is no answer number {error}.") from error
+            return self._answer(answer, say)
 
     def cancel(self) -> None:
         """Tell the running fix to stop; its outcome says what was done by then."""
         self._cancelled.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """It looks around, or a fix runs."""
+        return self._lock.locked()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A second answer is refused, not kept waiting: a fix may be a training of hours."""
+        if not self._lock.acquire(blocking=False):
+            raise UsageError("Something runs in this flow: wait until it ends, or stop it.")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     # -- answers
 
@@ -126,20 +147,23 @@ class FlowSession:
         raise UsageError("That is no answer to what was asked.")
 
     def _answered(self, option: int, say: Say) -> FlowState:
-        key, value = self._state.key, self._state.asked[option][0]
+        key, value = self._state.key, _at(self._state.asked, option)[0]
         self._state = machine.answered(self._state, option)
         if key == "flow":
             self._state = State()
             self._enter(_flow_id(value))
         elif key == "run":
             self.request = self.tools.facts.of_run(self.request, value)
+        elif key == looks.WHICH.key:
+            self.request = self.tools.facts.of_process(self.request, value)
         elif key == "take_up":
             self._take_up(value)
-        return self._looked(self._look(say))
+        return self._go_on(say)
 
     def _chosen(self, answer: FlowAnswer) -> FlowState:
         option = answer.option
         assert option is not None
+        _at(self._ready, option)
         state = machine.chosen(self._state, option)
         if answer.command or answer.where is not None:
             self._edit(option, answer)
@@ -184,22 +208,25 @@ class FlowSession:
             remedy.pids,
             lambda: _outcome(ready.action, console),
         )
+        if journal is not None and journal.trouble is not None:
+            say(clean(journal.trouble))
         self._state = machine.finished(self._state, ready.preview, outcome)
+        is_probe = remedy.kind == "ladder"
+        self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
         self._save()
         if self._state.phase == "ended":
             return self._end()
-        self.request = self.tools.facts.after(self.request, outcome)
-        return self._looked(self._look(say))
+        return self._go_on(say)
 
     def _undo(self, number: int, say: Say) -> FlowState:
-        index = machine.undoable(self._state)[number]
+        index = _at(machine.undoable(self._state), number)
         record = self._state.done[index].undo
         assert record is not None
         console = Console(say=lambda line: say(clean(line)), cancelled=self._cancelled)
         preview = Preview(
             title=f"undo: {record.title}",
             form="operation",
-            lines=(),
+            lines=(clean(record.title),),
             risk="confirm",
             loses="nothing",
             verify="",
@@ -213,7 +240,7 @@ class FlowSession:
         )
         self._state = machine.undone(self._state, index, outcome)
         self._save()
-        return self._looked(self._look(say))
+        return self._go_on(say)
 
     # -- looking
 
@@ -233,20 +260,45 @@ class FlowSession:
         needs = self._flow.needs if self._flow is not None else frozenset()
         return self.tools.facts.look(
             self.request,
-            self.tools.fresh(),
+            self._snapshot("findings" in needs, say),
             needs,
             answers=dict(self._state.answers),
             done=self._state.done,
             say=say,
         )
 
-    def _looked(self, known: Known) -> FlowState:
+    def _snapshot(self, with_findings: bool, say: Say) -> Snapshot:
+        """Fresh; where findings count, once an engine that is young has seen enough for them."""
+        snapshot = self.tools.fresh()
+        pid, told = self.request.pid, False
+        while with_findings and self.tools.watched_s() < FINDINGS_WITHIN_S:
+            there = any(one.pid == pid for one in snapshot.processes)
+            found = any(one.flow == self.request.flow for one in snapshot.findings)
+            if self.tools.machine.source != "live" or not there or found:
+                break
+            if not told:
+                say(f"looking at what pid {pid} does, for {FINDINGS_WITHIN_S:.0f} s at most")
+            told = True
+            if self._cancelled.wait(1.0):
+                break
+            snapshot = self.tools.fresh()
+        return snapshot
+
+    def _ask_what(self, known: Known) -> FlowState:
+        """No flow was named, and nothing tells which it is."""
+        options = tuple((one.id, one.title) for one in FLOWS.values())
+        found = (Found(mark="ok", what="Anything seen?", sentence=_nothing_seen(known)),)
+        self._state = _asking("flow", WHAT_IS_WRONG, options, State(found=found))
+        return self._shown()
+
+    def _go_on(self, say: Say) -> FlowState:
+        """Ask what only the user knows, before the machine is asked for seconds; else look."""
         assert self._flow is not None
         question = self.tools.facts.question(self._flow.id, self.request, self.id, self._state)
         if question is not None:
             self._state = _asking(*question, state=self._state)
             return self._shown()
-        self._known = known
+        known = self._known = self._look(say)
         self._state = machine.looked(self._flow, self._state, known)
         if self._state.phase == "choosing":
             self._prepare(known)
@@ -256,24 +308,33 @@ class FlowSession:
 
     def _prepare(self, known: Known) -> None:
         """Make the actions; what cannot be made is not offered."""
-        ready, kept = [], []
-        for remedy in self._state.remedies:
-            action = remedies.build(remedy, known, self.tools.machine)
-            if action is None:
-                continue
-            preview = action.preview()
-            if preview.refusal is not None and remedy.kind == "kill":
-                continue  # the policy forbids it: the checks say whose it is
-            title = str(remedy.values.get("title") or preview.title)
-            preview = replace_struct(preview, title=title, because=remedy.because)
-            if self.tools.readonly:
-                preview = replace_struct(preview, refusal="Read-only: nothing is run.")
-            ready.append(_Ready(action, preview))
-            kept.append(remedy)
-        self._ready = ready
-        self._state = replace(self._state, remedies=tuple(kept))
+        made = [(one, self._made(one, known)) for one in self._state.remedies]
+        found = [(remedy, ready) for remedy, ready in made if ready is not None]
+        if any(ready.preview.refusal is None for _, ready in found):
+            found = [one for one in found if not one[0].is_spare]
+        found = found[: machine.MOST_OFFERED]
+        kept = tuple(remedy for remedy, _ in found)
+        self._ready = [ready for _, ready in found]
+        self._state = replace(self._state, remedies=kept)
         if not kept:
             self._state = machine.ended(self._state, "There is nothing that can be done from here.")
+
+    def _made(self, remedy: Remedy, known: Known) -> _Ready | None:
+        """None: it does not apply here, or the policy forbids it."""
+        try:
+            action = remedies.build(remedy, known, self.tools.machine)
+            if action is None:
+                return None
+            preview = action.preview()
+        except TargetGoneError:  # since it was looked at
+            return None
+        if preview.refusal is not None and remedy.kind == "kill" and not self.tools.readonly:
+            return None  # the checks say whose it is
+        title = str(remedy.values.get("title") or preview.title)
+        preview = replace_struct(preview, title=title, because=remedy.because)
+        if self.tools.readonly and remedy.kind != "explain":
+            preview = replace_struct(preview, refusal="Read-only: nothing is run.")
+        return _Ready(action, preview)
 
     # -- showing
 
@@ -336,6 +397,23 @@ def _outcome(action: Action, console: Console) -> Outcome:
         return action.run(console)
     except CockpitError as error:
         return Outcome(ok=False, sentence=str(error))
+    except Exception as error:  # the flow has to go on, and the journal to have its result
+        log.exception("a fix failed")
+        return Outcome(ok=False, sentence=f"The engine failed at this: {error!r}.")
+
+
+def _at(rows: Sequence[Row], number: int) -> Row:
+    if not 0 <= number < len(rows):
+        raise UsageError(f"There is no answer number {number + 1}.")
+    return rows[number]
+
+
+def _nothing_seen(known: Known) -> str:
+    if known.finding is not None:
+        return f"{clean(known.finding.title)}."
+    if known.snapshot.driver.error is not None:
+        return f"The driver: {clean(known.snapshot.driver.error.message)}"
+    return "Nothing that the cockpit can see is wrong just now."
 
 
 def _flow_id(text: str) -> FlowId:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from cockpit.act.journal import Entry, Journal, bounded
+from cockpit.attach.run_record import start_ticks
 from cockpit.errors import CockpitError
 from cockpit.flows.machine import State
 from cockpit.model.flow import Done, FlowId, FlowRequest
@@ -22,8 +23,6 @@ from cockpit.model.time import iso
 from cockpit.procfs import account_name
 
 FORGOTTEN_AFTER_S = 7 * 86400.0
-Owner = tuple[int, int | None]
-"""pid and start ticks of the engine that has a flow open."""
 
 
 class Saved(Struct, frozen=True, kw_only=True):
@@ -34,6 +33,14 @@ class Saved(Struct, frozen=True, kw_only=True):
     request: FlowRequest
     done: tuple[Done, ...]
     tried: tuple[str, ...]
+    engine_pid: int = 0
+    engine_start_ticks: int | None = None
+    """Who has it open: while that one lives, it was not left."""
+
+    def is_open(self) -> bool:
+        """In this engine, or in that of another cockpit."""
+        ticks = start_ticks(self.engine_pid) if self.engine_pid else None
+        return ticks is not None and ticks == self.engine_start_ticks
 
 
 class Store:
@@ -52,6 +59,8 @@ class Store:
             request=request,
             done=state.done,
             tried=state.tried,
+            engine_pid=os.getpid(),
+            engine_start_ticks=start_ticks(os.getpid()),
         )
         path = self._folder / f"{id_}.json"
         partial = path.with_suffix(".new")
@@ -70,7 +79,8 @@ class Store:
 
     def unfinished(self, flow: FlowId, but: str) -> Saved | None:
         """The newest of this flow that was left half-way; what is old is removed."""
-        found = [one for one in self._all() if one.request.flow == flow and one.id != but]
+        rows = [one for one in self._all() if one.request.flow == flow and one.id != but]
+        found = [one for one in rows if not one.is_open()]
         return max(found, key=lambda one: one.saved_at, default=None)
 
     def _all(self) -> list[Saved]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 
@@ -19,10 +20,17 @@ class Flows:
     """Start, answer, cancel."""
 
     def __init__(
-        self, machine: Machine, fresh: Callable[[], Snapshot], *, readonly: bool = False
+        self,
+        machine: Machine,
+        fresh: Callable[[], Snapshot],
+        *,
+        watched_s: Callable[[], float] = lambda: math.inf,
+        readonly: bool = False,
     ) -> None:
+        """``watched_s``: for how long the engine has seen the machine."""
         self._machine = machine
         self._fresh = fresh
+        self._watched_s = watched_s
         self._readonly = readonly
         self._open: dict[str, FlowSession] = {}
 
@@ -31,14 +39,18 @@ class Flows:
         tools = Tools(
             machine=self._machine,
             fresh=self._fresh,
+            watched_s=self._watched_s,
             facts=Facts(self._machine),
             readonly=self._readonly,
         )
         session = FlowSession(secrets.token_hex(6), request, tools)
-        while len(self._open) >= MOST_OPEN:
-            self._open.pop(next(iter(self._open)))
+        self._make_room()
         self._open[session.id] = session
-        return self._kept(session.begin(say))
+        try:
+            return self._kept(session.begin(say))
+        except BaseException:
+            self._open.pop(session.id, None)
+            raise
 
     def answer(self, flow: str, answer: FlowAnswer, say: Say) -> FlowState:
         """Raises UsageError for a flow that is not open."""
@@ -46,13 +58,27 @@ class Flows:
 
     def cancel(self, flow: str) -> None:
         """A flow that is not open has nothing to cancel."""
-        if flow in self._open:
-            self._open[flow].cancel()
+        session = self._open.get(flow)
+        if session is not None:
+            session.cancel()
+
+    def cancel_all(self) -> None:
+        """The face is gone. Runs that a fix has started go on, unwatched; reruns that were made
+        only to look are ended, and an installation stops where it can be taken back."""
+        for session in tuple(self._open.values()):
+            session.cancel()
+
+    def _make_room(self) -> None:
+        """One in which a fix runs is not forgotten: it could not be stopped any more."""
+        idle = [id_ for id_, one in tuple(self._open.items()) if not one.is_busy]
+        for id_ in idle[: max(0, len(self._open) - MOST_OPEN + 1)]:
+            self._open.pop(id_, None)
 
     def _session(self, flow: str) -> FlowSession:
-        if flow not in self._open:
+        session = self._open.get(flow)
+        if session is None:
             raise UsageError("This flow is over; start it again.")
-        return self._open[flow]
+        return session
 
     def _kept(self, state: FlowState) -> FlowState:
         if isinstance(state.prompt, Ended):

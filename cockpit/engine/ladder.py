@@ -31,7 +31,8 @@ from cockpit.model.text import clean
 PATIENCE_S = 900.0
 SANITIZER = "compute-sanitizer"
 _PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/compute-sanitizer")
-_INNOCENT = frozenset({"benign", "recovered", "unknown"})
+_ELSEWHERE = frozenset({"benign", "recovered"})
+"""Not what the rerun was made for; nor is that the GPU was hidden from it (flow no-cuda)."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Ladder:
             seen.append(Compared(what=rung.title, before="failed", after=_word(last, finding)))
             if last.verified:
                 return _told(last, seen, f"{rung.title}: it runs. {rung.if_it_runs}")
-            place = finding.facts.get("place") if finding is not None else None
-            if finding is not None and finding.cause not in _INNOCENT and isinstance(place, str):
+            place = _place(finding)
+            if finding is not None and place is not None:
                 words = f"{clean(place)}: {clean(finding.title)} ({rung.title})."
                 return _told(last, seen, words)
         sentence = "No rerun named a line." if last is not None else "Nothing was run."
@@ -118,7 +119,14 @@ def _diagnosed(path: str | None) -> Finding | None:
         output = run_record.load_run(path).output()
     except TargetGoneError:
         return None
-    return diagnose.diagnose(io.BytesIO("\n".join(output).encode(errors="replace")))
+    return diagnose.diagnose_rerun(io.BytesIO("\n".join(output).encode(errors="replace")))
+
+
+def _place(finding: Finding | None) -> str | None:
+    if finding is None or finding.cause in _ELSEWHERE or finding.flow == "no-cuda":
+        return None
+    place = finding.facts.get("place")
+    return place if isinstance(place, str) else None
 
 
 # -- the rungs

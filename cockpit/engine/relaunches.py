@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from cockpit.act import relaunch_changes as changes
 from cockpit.act.freest_gpu import freest_gpu
 from cockpit.act.relaunch import Relaunch
@@ -13,7 +15,7 @@ from cockpit.act.relaunch_check import Terms
 from cockpit.act.script_files import read_script
 from cockpit.engine.run_looks import RunLooks, measure
 from cockpit.flows.flow import Known
-from cockpit.model.run_command import RunCommand
+from cockpit.model.run_command import RunCommand, RunMeasure
 
 HANG_DIAGNOSTICS = (
     *("nccl_debug", "distributed_debug", "flight_recorder", "flight_recorder_old"),
@@ -30,7 +32,8 @@ def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
     if change is None:
         return None
     notes = (*change.notes, f"changed: {change.title}") if change.title else change.notes
-    return start(known, command, change, title=values["title"], notes=notes)
+    terms = Terms(faster=known.request.flow == "slow")
+    return start(known, command, change, title=values["title"], notes=notes, terms=terms)
 
 
 def start(
@@ -48,11 +51,19 @@ def start(
     return Relaunch(
         command=command,
         records=RunLooks(),
-        before=known.before or measure(command.directory, known.run),
+        before=_before(known, command),
         terms=terms or Terms(),
         end_on_cancel=end_on_cancel,
         **fields,
     )
+
+
+def _before(known: Known, command: RunCommand) -> RunMeasure:
+    """How it went; that it was ended in this flow is no failure of the run."""
+    before = known.before or measure(command.directory, known.run)
+    if any(one.is_step and one.verified for one in known.done):
+        return replace(before, exit_status=None, signal=None)
+    return before
 
 
 def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:

@@ -5,7 +5,6 @@ Everything that touches this host is made for a live machine only.
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from cockpit.errors import CockpitError, UsageError
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
 from cockpit.model.memory import RunRequest
-from cockpit.model.remedy import Outcome, Preview, UndoRecord
+from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
 JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
@@ -123,9 +122,9 @@ class _Attach:
         plan = self.machine.attach_plan(self.pid, self.start_ticks)
         sentence = plan.sentence.removesuffix(" [y/N]")
         return Preview(
-            title=f"attach to {self.pid}",
+            title=f"look inside {self.pid} (attach)",
             form="operation",
-            lines=(sentence,),
+            lines=(sentence,) if plan.way is not None else (),
             risk="confirm",
             loses="nothing; its main thread is stopped for some milliseconds",
             verify="the agent answers",
@@ -161,7 +160,7 @@ def _edit(of: _Wanted) -> Action | None:
         return None
     file, line = places[0]
     words = (str(of.values["suggestion"]),)
-    return EditByHand(file, line, words, f"open {os.path.basename(file)} at line {line}")
+    return EditByHand(file, line, words, "change it in the editor")
 
 
 def _install_torch(of: _Wanted) -> Action | None:
@@ -200,12 +199,12 @@ class _Told:
             risk="confirm",
             loses=self.values["loses"],
             verify=self.values["verify"],
-            refusal="This is for you to do: the cockpit cannot.",
+            refusal=BY_HAND,
         )
 
     def run(self, console: Console) -> Outcome:  # noqa: ARG002
         """Raises UsageError: there is nothing to run."""
-        raise UsageError("This is for you to do: the cockpit cannot.")
+        raise UsageError(BY_HAND)
 
 
 def _explain(of: _Wanted) -> Action:

@@ -17,7 +17,7 @@ from cockpit.act.relaunch_plan import MARK
 from cockpit.attach import target as targets
 from cockpit.attach.launch import name_of
 from cockpit.attach.run_environment import BOOTSTRAP, DIRECTORY
-from cockpit.attach.run_record import Meta, load_run
+from cockpit.attach.run_record import Meta, interpreter, load_run
 from cockpit.collect.owners import container_of, slurm_of
 from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model.run_command import RunCommand
@@ -77,7 +77,14 @@ def from_process(pid: int, start_ticks: int | None = None) -> RunCommand:
 
 def typed(argv: tuple[str, ...], cwd: str) -> RunCommand:
     """A command that the user gives; its environment is the cockpit's own."""
-    return RunCommand(argv=argv, cwd=cwd, uid=os.geteuid(), source="typed", name=name_of(argv))
+    return RunCommand(
+        argv=argv,
+        cwd=cwd,
+        uid=os.geteuid(),
+        source="typed",
+        name=name_of(argv),
+        interpreter=interpreter(argv, os.environ),
+    )
 
 
 def _living(meta: Meta, directory: str) -> RunCommand | None:

@@ -5,6 +5,7 @@ What ``act.relaunch`` asks for as ``Records``; here because records and agents a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -59,6 +60,20 @@ def measure(directory: str | None, run: Run | None = None) -> RunMeasure:
         step_times_s=(1 / run.steps_per_s,) if run and run.steps_per_s else (),
         ooms=len(ooms) if record else None,
     )
+
+
+def step_times(directory: str, count: int, every_s: float = 1.0) -> tuple[float, ...]:
+    """Seconds a step of a run that goes on: so many samples, fewer where it stands or ends."""
+    found: dict[int, float] = {}
+    end = time.monotonic() + (count + 2) * every_s
+    while len(found) < count and time.monotonic() < end:
+        seen = RunLooks().look(directory, 0)
+        if seen is None or seen.state != "running":
+            break
+        if seen.step is not None and seen.steps_per_s:
+            found[seen.step] = 1 / seen.steps_per_s
+        time.sleep(every_s)
+    return tuple(found.values())
 
 
 def _seen(run: RunRecord, told: list[Mapping[str, Any]], lines: int) -> SeenRun:

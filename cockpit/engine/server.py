@@ -96,7 +96,7 @@ class Server:
         self._interval_s = clamp_interval(options.interval_s)
         self._tree = False
         self._late = 0
-        self._next = time.monotonic()
+        self._began = self._next = time.monotonic()
         self._connected = True
         self._wake = threading.Event()
         self._actions: list[threading.Thread] = []
@@ -109,7 +109,12 @@ class Server:
         # Late: nobody is led through anything in the first seconds.
         from cockpit.engine.flows import Flows
 
-        return Flows(self._machine, self._fresh, readonly=self._options.readonly)
+        return Flows(
+            self._machine,
+            self._fresh,
+            watched_s=self._watched_s,
+            readonly=self._options.readonly,
+        )
 
     def run(self) -> None:
         """Until the face closes its end."""
@@ -125,6 +130,8 @@ class Server:
         while self._connected:
             self._tick()
             self._serve_until_next_tick()
+        if "_flows" in self.__dict__:
+            self._flows.cancel_all()
         for action in self._actions:
             action.join(ACTION_PATIENCE_S)
 
@@ -158,6 +165,10 @@ class Server:
             if self._newest is None:
                 raise CockpitError("The engine has no reading yet.")
             return self._newest
+
+    def _watched_s(self) -> float:
+        """For how long this engine has seen the machine."""
+        return time.monotonic() - self._began
 
     def _schedule(self) -> None:
         """The next tick on the beat; beats that passed meanwhile are skipped and counted.

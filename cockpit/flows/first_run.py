@@ -9,20 +9,39 @@ from cockpit.flows.flow import Flow, Known, Remedy
 
 
 def _first_step(known: Known) -> Iterator[Remedy]:
-    """Once no step fails: the small success, seen with one's own eyes."""
-    if known.checkup is not None and not any(one.status == "fail" for one in known.checkup.checks):
+    """Once torch is there and no step fails: the small success, seen with one's own eyes."""
+    checkup = known.checkup
+    if checkup is None or any(one.status == "fail" for one in checkup.checks):
+        return
+    if any(one.id == "interpreter" and one.status == "pass" for one in checkup.checks):
         yield Remedy(
             "first_step",
-            {"python": known.checkup.subject.python},
+            {"python": checkup.subject.python},
             final=True,
-            because="Every step below is in order; this is the proof.",
+            because="Every step before it is in order; this is the proof.",
         )
+
+
+def _which_python(known: Known) -> Iterator[Remedy]:
+    """Where nobody has torch, only the user knows into which environment it belongs."""
+    checks = known.checkup.checks if known.checkup is not None else ()
+    if any(one.id == "interpreter" and one.status == "warn" for one in checks):
+        values = {
+            "title": "Name the Python that is to train",
+            "lines": (
+                "python3 -m venv ~/venv    # where there is none yet",
+                "cockpit fix first-run -- ~/venv/bin/python",
+            ),
+            "loses": "nothing",
+            "verify": "",
+        }
+        yield Remedy("explain", values, because="torch is then offered for it.")
 
 
 FLOW = Flow(
     id="first-run",
     title="The first training step on this machine",
     checks=(looks.checkup,),
-    offers=(_first_step, no_cuda.installs, reruns.from_checkup),
-    needs=frozenset({"checkup"}),
+    offers=(_first_step, no_cuda.installs, _which_python, reruns.from_checkup),
+    needs=frozenset({"checkup", "command"}),
 )

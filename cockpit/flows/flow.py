@@ -19,7 +19,7 @@ from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command"]
+Need = Literal["checkup", "stacks", "census", "command", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 
@@ -43,6 +43,8 @@ class Known:
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
     census: Census | None = None
+    is_located: bool = False
+    """The finding is of a rerun that was made to find the line."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """To the questions, by their key."""
     done: tuple[Done, ...] = ()
@@ -66,7 +68,8 @@ class Known:
         rows = [
             one
             for one in self.snapshot.processes
-            if gpu is None or any(use.gpu == gpu for use in one.devices)
+            if any(gpu in (None, use.gpu) for use in one.devices)
+            or (gpu is None and one.vram_bytes)
         ]
         return tuple(sorted(rows, key=lambda one: -(one.vram_bytes or 0)))
 
@@ -124,6 +127,11 @@ class Remedy:
     """Why just this, from this run's numbers: stands before the preview's own words."""
     pids: tuple[int, ...] = ()
     """The processes that it is about."""
+    is_step: bool = False
+    """A step on the way, such as to end a job that is to be started again: that it worked does not
+    show that what was wrong is right now."""
+    is_spare: bool = False
+    """Told only where nothing that the cockpit can run is offered: it says the same by hand."""
 
     @property
     def key(self) -> str:

@@ -39,22 +39,21 @@ def _ladder(known: Known) -> Iterator[Remedy]:
 
 def _edit(known: Known) -> Iterator[Remedy]:
     where = known.fact("place")
-    if isinstance(where, str) and not _is_hardware(known) and known.finding is not None:
-        code = [fix for fix in known.finding.fixes if fix.kind == "code-change"]
-        suggestion = code[0].value if code else known.finding.explanation
-        yield Remedy(
-            "edit",
-            {"place": where, "suggestion": suggestion},
-            because="The line is known; what it should do, only its author knows.",
-        )
+    if not isinstance(where, str) or _is_hardware(known) or known.finding is None:
+        return
+    code = [fix for fix in known.finding.fixes if fix.kind == "code-change"]
+    suggestion = code[0].value if code else known.finding.explanation
+    if known.is_located:
+        because = "The line is known; what it should do, only its author knows."
+    else:
+        because = "It is where the error was noticed; CUDA reports late, so it may be another line."
+    yield Remedy("edit", {"place": where, "suggestion": suggestion}, because=because)
 
 
-def _again(known: Known) -> Iterator[Remedy]:
-    """After the source was changed by hand."""
-    if any(one.ok for one in known.done):
-        yield from reruns.rerun(
-            known, title="run it again", because="Only a run shows whether the change helped."
-        )
+def _located(known: Known) -> Iterator[Remedy]:
+    """First of all, once a rerun has named the line."""
+    if known.is_located:
+        yield from _edit(known)
 
 
 def _other_gpu(known: Known) -> Iterator[Remedy]:
@@ -88,12 +87,12 @@ FLOW = Flow(
         Check("Memory of the card?", looks.memory_health),
     ),
     offers=(
+        reruns.after_patch,
+        _located,
         _libraries,
         _other_gpu,
-        _edit,
         _ladder,
-        _again,
-        reruns.after_patch,
+        _edit,
         reruns.from_diagnosis,
     ),
     good="Nothing failed on the GPU.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.process import Process
-from cockpit.model.text import clean_command, sentence, size
+from cockpit.model.text import clean, clean_command, plural, sentence, shortened, size
 
 
 def strays(known: Known) -> Iterator[Remedy]:
@@ -53,10 +54,11 @@ def idle_holders(known: Known) -> Iterator[Remedy]:
 
 
 def job(known: Known, because: str) -> Iterator[Remedy]:
-    """The whole job of the process that the flow is about."""
+    """The whole job of the process that the flow is about: a step before it is started again."""
     one = known.process
     if one is not None and known.may_end(one):
-        yield kill([one], title=f"end the whole job of {named(one)}", job=True, because=because)
+        title = f"end the whole job of {named(one)}"
+        yield kill([one], title=title, job=True, is_step=True, because=because)
 
 
 def kill(
@@ -66,19 +68,36 @@ def kill(
     because: str,
     signal: str = "TERM",
     job: bool = False,
-    final: bool = False,
+    is_step: bool = False,
 ) -> Remedy:
     """By pid and start time."""
     targets = tuple((one.pid, one.start_ticks) for one in processes)
     values = {"targets": targets, "title": title, "signal": signal, "job": job}
     pids = tuple(one.pid for one in processes)
-    return Remedy("kill", values, because=because, final=final, pids=pids)
+    return Remedy("kill", values, because=because, is_step=is_step, pids=pids)
 
 
 def named(process: Process) -> str:
     """``4711 (38.4 GiB, python train.py)``."""
-    words = clean_command(process.command, process.name)[:40]
-    return f"{process.pid} ({size(process.vram_bytes)}, {words})"
+    held = f"{size(process.vram_bytes)}, " if process.vram_bytes else ""
+    return f"{process.pid} ({held}{words(process)})"
+
+
+def listed(processes: list[Process], most: int = 3) -> str:
+    """``4711 (ml1, python train.py) 38.4 GiB; …``; empty for none."""
+    rows = [
+        f"{one.pid} ({clean(one.user or '?')}, {words(one)}) {size(one.vram_bytes)}"
+        for one in processes[:most]
+    ]
+    more = len(processes) - most
+    return "; ".join(rows) + (f", and {plural(more, 'more process')}" if more > 0 else "")
+
+
+def words(process: Process) -> str:
+    """Its command in short, the program without its directory."""
+    program, *rest = process.command or ("",)
+    command = (os.path.basename(program), *rest) if program else ()
+    return shortened(clean_command(command, process.name), 40)
 
 
 def _asked(known: Known) -> frozenset[int]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows.flow import Judged, Known, Mark
+from cockpit.flows import kills
+from cockpit.flows.flow import Judged, Known, Mark, Question
 from cockpit.model.flow import Found
-from cockpit.model.text import clean
+from cockpit.model.process import Process
+from cockpit.model.text import clean, plural
 
+MOST_PROCESSES = 8
 _MARKS: dict[str, Mark] = {
     "pass": "ok",
     "warn": "note",
@@ -43,7 +46,9 @@ def checkup(known: Known) -> Iterator[Found]:
     passed = [one for one in known.checkup.checks if one.status == "pass"]
     if passed:
         names = ", ".join(clean(one.title) for one in passed)
-        yield Found(mark="ok", what=f"{len(passed)} steps are well", sentence=f"{names}.")
+        are = "is" if len(passed) == 1 else "are"
+        what = f"{plural(len(passed), 'step')} {are} well"
+        yield Found(mark="ok", what=what, sentence=f"{names}.")
     for one in known.checkup.checks:
         if one.status in ("warn", "fail"):
             yield Found(mark=_MARKS[one.status], what=one.title, sentence=clean(one.sentence))
@@ -81,3 +86,30 @@ def memory_health(known: Known) -> Judged:
         if one.ecc_uncorrected:
             return "bad", f"GPU {one.index}: {one.ecc_uncorrected} uncorrected memory errors."
     return "ok", "No uncorrected error and no remap is on record."
+
+
+def which_process(known: Known) -> tuple[tuple[str, str], ...]:
+    """Whom the flow may be about, where nothing says it: runs that are looked into, then those of
+    the user that hold memory. Of the ranks of a job the first."""
+    asked = known.request
+    if asked.pid or asked.run or asked.log or asked.command:
+        return ()
+    attached = {one.pid for one in known.snapshot.runs if one.state == "running"}
+    rows = [one for one in known.snapshot.processes if known.may_end(one) and not one.stray]
+    rows = [one for one in rows if one.pid in attached or one.devices]
+    rows.sort(key=lambda one: (one.pid not in attached, one.rank or 0, -(one.vram_bytes or 0)))
+    jobs = {(one.ppid, one.world_size) if one.world_size else one.pid: one for one in rows[::-1]}
+    shown = [one for one in rows if one in jobs.values()][:MOST_PROCESSES]
+    if not shown:
+        return ()
+    options = tuple((f"{one.pid}:{one.start_ticks}", _job_words(one)) for one in shown)
+    return (*options, ("", "none of these"))
+
+
+def _job_words(process: Process) -> str:
+    world = process.world_size or 1
+    ranks = f", {plural(world, 'rank')}" if world > 1 else ""
+    return f"{kills.named(process)}{ranks}"
+
+
+WHICH = Question("process", "Which process is it about?", which_process)

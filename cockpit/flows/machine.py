@@ -17,7 +17,7 @@ from cockpit.model.remedy import Outcome, Preview
 
 Phase = Literal["looking", "asking", "choosing", "confirming", "running", "ended"]
 MOST_OFFERED = 9
-"""A digit chooses one."""
+"""A digit chooses one. Cut where the fixes are made: some of the offered turn out not to apply."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class State:
     @property
     def verified(self) -> bool:
         """A fix ran, was seen to help, and was not taken back."""
-        return any(one.verified and not one.undone for one in self.done)
+        return any(one.verified and not one.undone and not one.is_step for one in self.done)
 
 
 def looked(flow: Flow, state: State, known: Known) -> State:
@@ -67,7 +67,7 @@ def _offered(flow: Flow, state: State, known: Known) -> tuple[Remedy, ...]:
         for one in offer(known):
             if one.key not in state.tried:
                 remedies.setdefault(one.key, one)
-    return tuple(remedies.values())[:MOST_OFFERED]
+    return tuple(remedies.values())
 
 
 def _without_offers(flow: Flow, state: State) -> str:
@@ -114,6 +114,7 @@ def finished(state: State, preview: Preview, outcome: Outcome) -> State:
         loses=preview.loses,
         ok=outcome.ok,
         verified=outcome.verified,
+        is_step=remedy.is_step,
         sentence=outcome.sentence,
         compared=outcome.compared,
         undo=outcome.undo,

@@ -11,6 +11,8 @@ from cockpit.model.flow import Found
 from cockpit.model.memory import Stacks
 from cockpit.model.text import clean, plural
 
+IDLE_PCT, SPIN_PCT = 10.0, 95.0
+"""Utilisation of a GPU whose rank computes nothing, and of one whose rank waits in NCCL."""
 _NOT_USERS = ("site-packages/", "dist-packages/", "/torch/", "<frozen", "<string>", "lib/python3")
 
 
@@ -34,7 +36,8 @@ def grouped(known: Known) -> dict[str, list[int]]:
 def odd_one(known: Known) -> tuple[int, str] | None:
     """(pid, place) of the rank that is not where all others are; None: no single one.
 
-    Of two ranks the one that is not inside a collective is the odd one.
+    Of two ranks the one that is not inside a collective is the odd one. Where both are in lines of
+    the user's (NCCL is waited for in ``loss.item()``), the GPUs tell.
     """
     places = grouped(known)
     if len(places) != 2:
@@ -48,7 +51,29 @@ def odd_one(known: Known) -> tuple[int, str] | None:
         place, pids = next(iter(outside.items()))
         return pids[0], place
     place, pids = list(places.items())[-1]
-    return (pids[0], place) if len(pids) == 1 and len(known.stacks) > 2 else None
+    if len(known.stacks) > 2:
+        return (pids[0], place) if len(pids) == 1 else None
+    return _idle_one(known, places)
+
+
+def _idle_one(known: Known, places: dict[str, list[int]]) -> tuple[int, str] | None:
+    """Whoever waits in NCCL keeps its GPU at 100 %; the one that is waited for does not."""
+    busy = {pid: _utilization(known, pid) for pid in known.stacks}
+    idle = [pid for pid, pct in busy.items() if pct is not None and pct < IDLE_PCT]
+    if len(idle) != 1:
+        return None
+    if any(pct is None or pct < SPIN_PCT for pid, pct in busy.items() if pid != idle[0]):
+        return None
+    return idle[0], next(place for place, pids in places.items() if idle[0] in pids)
+
+
+def _utilization(known: Known, pid: int) -> float | None:
+    """Of the GPU that a process is on; None: of none, of several, or not known."""
+    process = next((one for one in known.snapshot.processes if one.pid == pid), None)
+    if process is None or len(process.devices) != 1:
+        return None
+    index = process.devices[0].gpu
+    return next((g.utilization_pct for g in known.snapshot.gpus if g.index == index), None)
 
 
 def _in_collective(stacks: Stacks) -> bool:
@@ -112,7 +137,9 @@ def _again(known: Known) -> Iterator[Remedy]:
             because="NCCL's log and the flight recorder name the rank if it hangs again.",
             setting="hang_diagnostics",
         )
-        yield from reruns.rerun(known, title="start it again as it was", because="")
+        if not reruns.changed(known):
+            because = "If it hung by chance only; the same hang may come again."
+            yield from reruns.rerun(known, title="start it again as it was", because=because)
     if known.cause == "p2p_acs":
         yield from reruns.rerun(
             known,
@@ -138,14 +165,15 @@ FLOW = Flow(
         Check("Xids?", looks.xids),
     ),
     offers=(
+        reruns.after_patch,
         _edit,
         _device,
         _end,
         kills.survivors,
         _again,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
+    questions=(looks.WHICH,),
     needs=frozenset({"command", "stacks"}),
     good="All ranks go on.",
 )

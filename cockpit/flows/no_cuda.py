@@ -34,15 +34,27 @@ def _process(known: Known) -> Judged:
 
 
 def installs(known: Known) -> Iterator[Remedy]:
-    """The build of torch that fits, where the one that is there does not."""
-    if causes(known) & _NEEDS_BUILD and known.checkup is not None:
-        python = known.checkup.subject.python
-        if python is not None:
-            yield Remedy(
-                "install_torch",
-                {"python": python},
-                because="The installed build cannot use this GPU.",
-            )
+    """The build of torch that fits, where the one that is there does not, or none is."""
+    python = known.checkup.subject.python if known.checkup is not None else None
+    if python is None:
+        return
+    if causes(known) & _NEEDS_BUILD:
+        because = "The installed build cannot use this GPU."
+        yield Remedy("install_torch", {"python": python}, because=because)
+    elif _lacks_torch(known):
+        because = "This Python has no torch yet."
+        yield Remedy("install_torch", {"python": python}, because=because)
+
+
+def _lacks_torch(known: Known) -> bool:
+    """The interpreter starts, and the checkup knows a build for it."""
+    checks = known.checkup.checks if known.checkup is not None else ()
+    return any(
+        check.id == "interpreter"
+        and check.status == "fail"
+        and any(reruns.PIP in fix.value for fix in check.fixes)
+        for check in checks
+    )
 
 
 def _visible(known: Known) -> Iterator[Remedy]:
@@ -88,12 +100,11 @@ FLOW = Flow(
         looks.checkup,
     ),
     offers=(
+        reruns.after_patch,
         _program,
         _visible,
         _libraries,
         installs,
-        reruns.after_patch,
-        reruns.from_diagnosis,
         reruns.from_checkup,
     ),
     needs=frozenset({"command", "checkup"}),

@@ -35,11 +35,15 @@ def _whose(known: Known) -> Judged:
     now = sum(one.vram_bytes or 0 for one in rows)
     where = f" on GPU {known.gpu}" if known.gpu is not None else ""
     if others:
-        held = f"; now {plural(len(rows), 'process')} hold {size(now)}{where}" if rows else ""
-        return "bad", f"Other processes had filled the card{held}."
+        held = (
+            f" Now they are {plural(len(rows), 'process')} with {size(now)}{where}" if rows else ""
+        )
+        told = f": {kills.listed(rows)}." if rows else ""
+        return "bad", f"Other processes had filled the card.{held}{told}"
     if not rows:
-        return "ok", f"Nobody else holds memory{where} now."
-    return "note", f"Now {plural(len(rows), 'process')} hold {size(now)}{where}."
+        return "ok", f"Nobody holds memory{where} now."
+    held = f"{plural(len(rows), 'process')} with {size(now)}{where}"
+    return "note", f"Now {held}: {kills.listed(rows)}."
 
 
 def _strays(known: Known) -> Judged:
@@ -161,6 +165,7 @@ FLOW = Flow(
         Check("Growing?", _growth),
     ),
     offers=(
+        reruns.after_patch,
         kills.strays,
         kills.survivors,
         _as_it_was,
@@ -169,7 +174,6 @@ FLOW = Flow(
         _growing,
         _smaller_batch,
         _patches,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
     good="Nothing is out of memory now.",

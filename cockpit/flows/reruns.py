@@ -7,8 +7,13 @@ from typing import Any
 
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.finding import Fix
+from cockpit.model.flow import Done
 
 _ONLY_TOLD = ("hardware", "wait")
+_SHOWN = "nvidia-smi --query-compute-apps"
+"""Who holds memory: the flow's own checks say it."""
+PIP = " pip install "
+"""The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
 
 
 def rerun(
@@ -21,9 +26,13 @@ def rerun(
     unset: tuple[str, ...] = (),
     freest_gpu: bool = False,
     halve_batch: bool = False,
+    after: int = 0,
     final: bool = True,
 ) -> Iterator[Remedy]:
-    """The run's own command with one thing changed. None where its command is not known."""
+    """The run's own command with one thing changed. None where its command is not known.
+
+    ``after``: so many changes of its source; with one more it is another fix.
+    """
     if known.command is None:
         return
     values: dict[str, Any] = {
@@ -34,6 +43,7 @@ def rerun(
         "unset": unset,
         "freest_gpu": freest_gpu,
         "halve_batch": halve_batch,
+        "after": after,
     }
     yield Remedy("relaunch", values, because=because, final=final)
 
@@ -54,14 +64,24 @@ def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remed
         yield Remedy("patch", values, because=because)
 
 
+def changed(known: Known) -> list[Done]:
+    """What was changed in this flow, and not taken back: source or environment of the run."""
+    return [
+        one
+        for one in known.done
+        if one.ok and not one.undone and one.undo is not None and one.undo.kind in ("patch", "pip")
+    ]
+
+
 def after_patch(known: Known) -> Iterator[Remedy]:
     """The run again, once its source or its environment was changed in this flow."""
-    changed = [one for one in known.done if one.ok and one.undo is not None and not one.undone]
-    if changed:
+    rows = changed(known)
+    if rows:
         yield from rerun(
             known,
-            title=f"run it again after: {changed[-1].title}",
-            because="Only a run shows whether the change helped.",
+            title="run it again with what was changed",
+            because=f"Only a run shows whether this helped: {rows[-1].title}.",
+            after=len(rows),
         )
 
 
@@ -71,25 +91,41 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
     if finding is None:
         return
     for fix in finding.fixes:
+        if fix.value.startswith(_SHOWN):
+            continue
         if fix.risk == "admin" and fix.kind == "command":
             yield _told("admin", fix)
-        elif fix.kind in _ONLY_TOLD or fix.kind == "command" or known.command is None:
-            yield _told("explain", fix)
+        elif fix.kind in _ONLY_TOLD or fix.kind == "command":
+            yield _told("explain", fix, is_spare=PIP in fix.value)
+        else:
+            yield _told("explain", fix, is_spare=known.command is not None)
 
 
-def _told(kind: str, fix: Fix) -> Remedy:
+def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
     values = {
         "title": fix.title,
         "lines": tuple(fix.value.splitlines()),
         "loses": fix.loses,
         "verify": fix.verify,
     }
-    return Remedy(kind, values, because=fix.why)
+    return Remedy(kind, values, because=fix.why, is_spare=is_spare)
 
 
 def from_checkup(known: Known) -> Iterator[Remedy]:
-    """What the steps of the checkup that fail advise."""
-    for check in known.checkup.checks if known.checkup is not None else ():
-        if check.status == "fail":
-            for fix in check.fixes:
-                yield _told("admin" if fix.risk == "admin" else "explain", fix)
+    """What the steps of the checkup that fail advise; then what the diagnosis has besides that.
+
+    The checkup comes first: it has the run's own interpreter and build in its words.
+    """
+    fixes = [
+        fix
+        for check in (known.checkup.checks if known.checkup is not None else ())
+        if check.status == "fail"
+        for fix in check.fixes
+    ]
+    for fix in fixes:
+        is_admin = fix.risk == "admin" and fix.kind == "command"
+        yield _told("admin" if is_admin else "explain", fix, is_spare=PIP in fix.value)
+    told = {fix.title for fix in fixes}
+    for remedy in from_diagnosis(known):
+        if remedy.values["title"] not in told:
+            yield remedy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
-from cockpit.model.text import clean, clean_command, plural
+from cockpit.model.text import clean, plural
 
 _DATA = frozenset({"dataloader", "num_workers_low"})
 _HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
@@ -51,7 +51,7 @@ def _neighbours(known: Known) -> Judged:
         return None
     if not others:
         return "ok", "Nobody else computes on this card."
-    first = clean_command(others[0].command, others[0].name)[:40]
+    first = kills.words(others[0])
     return "bad", f"{plural(len(others), 'other process')} compute there, such as {first}."
 
 
@@ -93,8 +93,9 @@ def _data(known: Known) -> Iterator[Remedy]:
     if not _causes(known) & _DATA:
         return
     workers = workers_for(known)
+    title = f"load data in {plural(workers, 'worker')}"
     because = "The GPU waits for data; workers make the next batches while it computes."
-    yield from reruns.change(known, "workers", str(workers), f"{workers} workers", because)
+    yield from reruns.change(known, "workers", str(workers), title, because)
     yield from reruns.patch(known, "dataloader", because, num_workers=workers)
 
 
@@ -164,6 +165,7 @@ FLOW = Flow(
         Check("Neighbours?", _neighbours),
     ),
     offers=(
+        reruns.after_patch,
         _precision,
         _data,
         _sync,
@@ -173,8 +175,9 @@ FLOW = Flow(
         _edit,
         _end_first,
         kills.survivors,
-        reruns.after_patch,
         reruns.from_diagnosis,
     ),
+    questions=(looks.WHICH,),
+    needs=frozenset({"command", "pace", "findings"}),
     good="Nothing slows this run down that can be seen from here.",
 )

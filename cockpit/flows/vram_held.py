@@ -12,21 +12,25 @@ _BASELINE_BYTES = 512 << 20
 """What a driver holds without any client is below this (rules of the family, section 6.1)."""
 
 
+def _driver(known: Known) -> Judged:
+    """Without it nobody knows who holds what."""
+    error = known.snapshot.driver.error
+    if error is None:
+        return None
+    return "bad", f"{clean(sentence(error.message))} What to do: cockpit fix first-run."
+
+
 def _who(known: Known) -> Judged:
-    rows = [one for one in known.holders() if one.vram_bytes]
-    if not rows:
-        return "ok", "No process holds memory here."
-    words = [
-        f"{one.pid} ({clean(one.user or '?')}, {clean_command(one.command, one.name)[:40]}) "
-        f"{size(one.vram_bytes)}"
-        for one in rows[:3]
-    ]
-    more = f", and {plural(len(rows) - 3, 'more process')}" if len(rows) > 3 else ""
-    return "note", "; ".join(words) + more + "."
+    if known.snapshot.driver.error is not None:
+        return None
+    told = kills.listed([one for one in known.holders() if one.vram_bytes])
+    return ("note", f"{told}.") if told else ("ok", "No process holds memory here.")
 
 
 def _strays(known: Known) -> Judged:
     found = [one for one in known.holders() if one.stray is not None]
+    if known.snapshot.driver.error is not None:
+        return None
     if not found:
         return "ok", "Every holder has somebody who waits for it, as far as can be seen."
     first = found[0].stray
@@ -47,7 +51,8 @@ def _others(known: Known) -> Judged:
     rows = [one for one in known.holders() if not known.may_end(one)]
     if not rows or known.uid == 0:
         return None
-    total = size(sum(one.vram_bytes or 0 for one in rows))
+    held = sum(one.vram_bytes or 0 for one in rows)
+    total = size(held or None)
     users = ", ".join(sorted({clean(one.user or "unknown") for one in rows}))
     return "note", f"{total} belong to {users}: only they, or root, can end those."
 
@@ -104,6 +109,7 @@ FLOW = Flow(
     title="GPU memory still full after the run stopped",
     checks=(
         Check("What does the diagnosis say?", _diagnosed),
+        Check("Does the driver answer?", _driver),
         Check("Who holds it?", _who),
         Check("Strays?", _strays),
         Check("Idle holders?", _idle),

@@ -56,6 +56,8 @@ class Done(Struct, frozen=True, kw_only=True):
     loses: str = ""
     ok: bool
     verified: bool | None
+    is_step: bool = False
+    """Only a step on the way to a fix: not counted in ``Ended.verified``."""
     sentence: str
     compared: tuple[Compared, ...] = ()
     undo: UndoRecord | None = None

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 Risk = Literal["safe", "confirm", "admin"]
 """Classes of the design's safety table; what is in its fourth class is not offered at all."""
+BY_HAND = "This is for you to do: the cockpit cannot."
+"""The refusal of what is only told: an instruction for the user, no fix that could be run."""
 
 
 class TerminalCommand(Struct, frozen=True, kw_only=True):

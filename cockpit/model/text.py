@@ -42,6 +42,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many characters; ``…`` where something was left out."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
 def gib(size_bytes: float | None, digits: int = 1) -> str:
     """``14.2``: bytes in GiB, without the unit; ``–`` when not known."""
     return "–" if size_bytes is None else f"{size_bytes / GIB:.{digits}f}"

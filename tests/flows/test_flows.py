@@ -168,7 +168,7 @@ def examined(*failed: tuple[str, str]) -> Checkup:
 def test_a_cpu_build_is_replaced() -> None:
     facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
     assert offered("no-cuda", facts)[0].kind == "install_torch"
-    assert marks("no-cuda", facts) == {"1 steps are well": "ok", "A CPU build": "bad"}
+    assert marks("no-cuda", facts) == {"1 step is well": "ok", "A CPU build": "bad"}
 
 
 def test_hidden_gpus_are_shown_by_a_new_start() -> None:
@@ -266,4 +266,4 @@ def test_a_patch_is_followed_by_a_run_that_shows_whether_it_helped() -> None:
     record = UndoRecord(kind="patch", title="p", data={})
     done = Done(title="p", lines=(), ok=True, verified=None, sentence="", undo=record)
     facts = known(finding=finding("code_uses_cpu", "no-cuda"), command=command(), done=(done,))
-    assert "run it again after: p" in titles("no-cuda", facts)
+    assert "run it again with what was changed" in titles("no-cuda", facts)

@@ -1,0 +1,192 @@
+"""Open flows in an engine: one answer at a time, room for others, only answers that were asked.
+
+On the simulated machine: its kills take their time, and nothing of this host is touched.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cockpit.collect.simulated import SimulatedMachine
+from cockpit.engine.flows import MOST_OPEN, Flows
+from cockpit.errors import RefusedError, UsageError
+from cockpit.flows.machine import State
+from cockpit.model.flow import (
+    Ask,
+    Choose,
+    Confirm,
+    Done,
+    Ended,
+    FlowAnswer,
+    FlowRequest,
+    FlowState,
+)
+from cockpit.model.snapshot import Snapshot
+
+HELD = FlowRequest(flow="vram-held")
+
+
+def silent(sentence: str) -> None:
+    """Progress that nobody reads."""
+
+
+@pytest.fixture
+def machine() -> SimulatedMachine:
+    found = SimulatedMachine("stray")
+    found.start()
+    return found
+
+
+@pytest.fixture
+def flows(machine: SimulatedMachine, state: Path) -> Flows:
+    return Flows(machine, lambda: machine.snapshot(1.0))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "cockpit"
+
+
+def confirming(flows: Flows) -> FlowState:
+    """A flow whose first fix was chosen."""
+    begun = flows.start(HELD, silent)
+    assert isinstance(begun.prompt, Choose)
+    return flows.answer(begun.id, FlowAnswer(option=0), silent)
+
+
+def test_a_second_answer_while_a_fix_runs_is_refused_and_not_kept_waiting(flows: Flows) -> None:
+    chosen = confirming(flows)
+    running, go_on = threading.Event(), threading.Event()
+
+    def say(sentence: str) -> None:
+        running.set()
+        go_on.wait(10)
+
+    answers: list[FlowState] = []
+    answer = FlowAnswer(confirmed=True)
+    runs = threading.Thread(target=lambda: answers.append(flows.answer(chosen.id, answer, say)))
+    runs.start()
+    assert running.wait(10)
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="Something runs in this flow"):
+        flows.answer(chosen.id, FlowAnswer(leave=True), silent)
+    assert time.monotonic() - began < 1
+    go_on.set()
+    runs.join(30)
+    assert len(answers[0].done) == 1
+
+
+def test_old_flows_make_room_but_not_one_in_which_a_fix_runs(flows: Flows) -> None:
+    chosen = confirming(flows)
+    running, go_on = threading.Event(), threading.Event()
+
+    def say(sentence: str) -> None:
+        running.set()
+        go_on.wait(20)
+
+    answers: list[FlowState] = []
+    answer = FlowAnswer(confirmed=True)
+    runs = threading.Thread(target=lambda: answers.append(flows.answer(chosen.id, answer, say)))
+    runs.start()
+    assert running.wait(10)
+    others = [flows.start(HELD, silent).id for _ in range(MOST_OPEN + 3)]
+    flows.cancel(chosen.id)
+    go_on.set()
+    runs.join(30)
+    assert answers, "its answer came"
+    flows.answer(chosen.id, FlowAnswer(leave=True), silent)
+    with pytest.raises(UsageError, match="This flow is over"):
+        flows.answer(others[0], FlowAnswer(leave=True), silent)
+    assert isinstance(flows.answer(others[-1], FlowAnswer(leave=True), silent).prompt, Ended)
+
+
+def test_a_flow_that_has_ended_is_forgotten(flows: Flows) -> None:
+    begun = flows.start(HELD, silent)
+    flows.answer(begun.id, FlowAnswer(leave=True), silent)
+    with pytest.raises(UsageError, match="This flow is over"):
+        flows.answer(begun.id, FlowAnswer(leave=True), silent)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FlowAnswer(option=99),
+        FlowAnswer(option=-1),
+        FlowAnswer(undo=0),
+        FlowAnswer(undo=-1),
+        FlowAnswer(confirmed=True),
+        FlowAnswer(exit_status=0),
+        FlowAnswer(declined=True),
+        FlowAnswer(),
+    ],
+    ids=repr,
+)
+def test_an_answer_to_another_question_is_refused_and_changes_nothing(
+    flows: Flows, answer: FlowAnswer
+) -> None:
+    begun = flows.start(HELD, silent)
+    with pytest.raises(UsageError):
+        flows.answer(begun.id, answer, silent)
+    again = flows.answer(begun.id, FlowAnswer(option=0), silent)
+    assert isinstance(again.prompt, Confirm)
+
+
+def test_of_a_question_only_its_own_numbers_are_answers(flows: Flows) -> None:
+    asked = flows.start(FlowRequest(log=None), silent)
+    if not isinstance(asked.prompt, Ask):
+        pytest.skip("a live finding tells which flow it is")
+    for option in (-1, 7):
+        with pytest.raises(UsageError):
+            flows.answer(asked.id, FlowAnswer(option=option), silent)
+
+
+def test_a_fix_that_breaks_is_a_failed_fix_and_the_flow_goes_on(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, machine: SimulatedMachine
+) -> None:
+    chosen = confirming(flows)
+
+    def broken(*_: object) -> None:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(machine, "run_kill", broken)
+    after = flows.answer(chosen.id, FlowAnswer(confirmed=True), silent)
+    assert (after.done[0].ok, after.done[0].verified) == (False, None)
+    assert "The engine failed at this" in after.done[0].sentence
+    assert not isinstance(after.prompt, Confirm)
+
+
+def test_a_readonly_engine_previews_and_refuses(machine: SimulatedMachine, state: Path) -> None:
+    flows = Flows(
+        SimulatedMachine("stray", readonly=True), lambda: machine.snapshot(1.0), readonly=True
+    )
+    begun = flows.start(HELD, silent)
+    assert isinstance(begun.prompt, Choose)
+    assert all(one.refusal is not None for one in begun.prompt.options)
+    with pytest.raises(RefusedError):
+        flows.answer(begun.id, FlowAnswer(option=0), silent)
+
+
+def test_a_machine_without_a_reading_opens_no_flow(state: Path) -> None:
+    def none() -> Snapshot:
+        raise UsageError("nothing yet")
+
+    flows = Flows(SimulatedMachine("stray"), none)
+    for _ in range(MOST_OPEN * 2):
+        with pytest.raises(UsageError, match="nothing yet"):
+            flows.start(HELD, silent)
+
+
+def test_a_step_on_the_way_is_no_proof() -> None:
+    ended = Done(title="end the job", lines=(), ok=True, verified=True, is_step=True, sentence="")
+    assert not State(done=(ended,)).verified
+
+
+def test_a_demo_offers_nothing_that_touches_this_host(flows: Flows) -> None:
+    begun = flows.start(FlowRequest(flow="oom", command=("true",), cwd="/"), silent)
+    options = begun.prompt.options if isinstance(begun.prompt, Choose) else ()
+    assert all(one.form not in ("command", "diff") for one in options)
