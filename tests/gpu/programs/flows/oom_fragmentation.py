@@ -1,7 +1,7 @@
 """Trains, and keeps the features of what it has seen: the free memory is there, but in pieces.
 
-The first epoch works in blocks of 1 GiB, which the allocator keeps. The features take half of
-each, so that no block is whole again; then an evaluation needs a quarter of the card at once.
+The first epoch works in blocks of 1 GiB, which the allocator keeps. Each feature takes more than
+half of one, so that two do not share it; then an evaluation needs a quarter of the card at once.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
             epoch = [block(1) for _ in range(blocks)]
             del epoch
         elif step == 5:
-            features += [block(0.5) for _ in range(blocks)]
+            features += [block(0.6) for _ in range(blocks)]
         elif step == 8:
             scores = block(blocks / 4)
             del scores
