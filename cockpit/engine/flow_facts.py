@@ -180,7 +180,7 @@ class Facts:
         return Known(
             request=request,
             snapshot=snapshot,
-            uid=os.geteuid(),
+            uid=self._machine.uid,
             finding=self._finding(request, snapshot),
             process=process,
             run=run,

@@ -232,3 +232,11 @@ def test_of_several_administrators_commands_none_is_run_for_the_user() -> None:
         assert action is not None
         assert (action.preview().terminal is not None) is runs
         assert (action.preview().refusal is None) is runs
+
+
+def test_in_a_demo_the_demo_users_strays_can_be_ended_whoever_looks_on(flows: Flows) -> None:
+    begun = flows.start(HELD, silent)
+    assert isinstance(begun.prompt, Choose)
+    first = begun.prompt.options[0]
+    assert first.title.startswith("end all 4 strays")
+    assert not any("belongs to another user" in line for line in first.lines)
