@@ -59,7 +59,7 @@ class AdminStep:
         return Preview(
             title=self.title,
             form="command",
-            lines=(f"# {self.why}", *self.to_type()),
+            lines=(*((f"# {self.why}",) if self.why else ()), *self.to_type()),
             risk="admin",
             loses=self.loses,
             verify=self.verify,

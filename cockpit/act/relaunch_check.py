@@ -31,6 +31,8 @@ class Terms:
     """It is not enough that it works: its steps have to take less time than before."""
 
 
+LOST_S = 5.0
+"""So long nobody has seen how a run ended before that is said."""
 WARM_UP = 2
 """Samples of a new run that do not count: caches fill, workers start, kernels are compiled."""
 
@@ -56,12 +58,13 @@ class Check:
     allocated_peak: int | None = None
     reserved_peak: int | None = None
     step_times: list[float] = field(default_factory=list)
+    lost_at: float | None = None
 
     def take(self, seen: SeenRun, at: float) -> Answer | None:
         """``at`` is monotonic. None: not decided yet."""
         self._note(seen)
         if seen.state == "lost":
-            return Answer(None, f"{seen.name} is gone, and nobody saw how it ended")
+            return self._lost(seen, at)
         if seen.state == "ended":
             answer = self._ended(seen)
         elif self.terms.faster and len(self.before.step_times_s) >= FEWEST:
@@ -72,6 +75,13 @@ class Check:
                 return None
             answer = running
         return self._compared(seen) or self._not_compared(answer)
+
+    def _lost(self, seen: SeenRun, at: float) -> Answer | None:
+        """Its keeper writes how it ended a moment after it is gone."""
+        self.lost_at = at if self.lost_at is None else self.lost_at
+        if at - self.lost_at < LOST_S:
+            return None
+        return Answer(None, f"{seen.name} is gone, and nobody saw how it ended")
 
     def _compared(self, seen: SeenRun) -> Answer | None:
         """Whether its steps are faster; None: too few were seen, or that is not asked."""
@@ -150,7 +160,7 @@ class Check:
 
 
 def compared(before: RunMeasure, after: RunMeasure) -> tuple[Compared, ...]:
-    """Rows of what is known of either; nothing for what is known of neither."""
+    """Rows of what is known of either; nothing for what is known of neither, or never happened."""
     rows = [
         ("end", _end(before), _end(after)),
         ("last step seen", _word(before.step), _word(after.step)),
@@ -166,7 +176,7 @@ def compared(before: RunMeasure, after: RunMeasure) -> tuple[Compared, ...]:
     return tuple(
         Compared(what=what, before=one, after=two)
         for what, one, two in rows
-        if (one, two) != ("–", "–")
+        if (one, two) not in (("–", "–"), ("0", "0"))
     )
 
 

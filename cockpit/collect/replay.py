@@ -75,6 +75,7 @@ class RecordedMachine:
         self._recording = load(path)
         self.source: Source = "replay"
         self.title = os.path.basename(path)
+        self.uid = os.geteuid()
         self._player = Player(self._recording.duration_s, clock)
         self._shown = self._recording.snapshot(0)
         self._plans: dict[str, KillPlan] = {}

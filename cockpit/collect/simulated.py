@@ -15,7 +15,7 @@ from cockpit.collect.demo_events import Events
 from cockpit.collect.demo_gpu import GpuLoad, GpuSimulation, noise
 from cockpit.collect.demo_kill import DemoKill
 from cockpit.collect.demo_parts import Scenario
-from cockpit.collect.demo_rows import Rows, ledger, loads, used_bytes
+from cockpit.collect.demo_rows import UIDS, Rows, ledger, loads, used_bytes
 from cockpit.collect.demo_runs import DemoRuns
 from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.demo_world import World
@@ -65,6 +65,7 @@ class SimulatedMachine:
         self._scenario = scenario_named(scenario)
         self.source: Source = "demo"
         self.title = self._scenario.name
+        self.uid = UIDS[self._scenario.me]
         self._clock = clock
         self._zero_s = clock()
         self._world = World(self._scenario, began or datetime.now(timezone.utc))

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import io
 import os
-import stat
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import BinaryIO
 
 from msgspec.structs import replace
@@ -23,22 +20,32 @@ from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.engine.flow_store import Saved, Store
+from cockpit.engine.flow_subject import (
+    age_s,
+    check_log,
+    clock,
+    is_alive,
+    live_finding,
+    merged,
+    process_of,
+    ranks,
+    run_words,
+)
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
 from cockpit.engine.run_looks import measure, step_times
-from cockpit.errors import CockpitError, TargetGoneError, UsageError
+from cockpit.errors import CockpitError, TargetGoneError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Checkup, CheckupRequest
 from cockpit.model.finding import Finding
 from cockpit.model.flow import Done, FlowId, FlowRequest
 from cockpit.model.memory import Stacks
-from cockpit.model.process import Process
 from cockpit.model.remedy import Outcome
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command, shortened
+from cockpit.model.text import clean
 from cockpit.paths import state_directory
 
 RECENT_S = 86400.0
@@ -47,7 +54,6 @@ MOST_RUNS = 6
 MOST_RANKS = 16
 FROM_LOGS: frozenset[FlowId] = frozenset({"oom", "kernel-fault", "no-cuda", "multi-gpu", "slow"})
 AFTER_FAILURES: frozenset[FlowId] = FROM_LOGS - {"slow"}
-_SEVERITIES = ("info", "warning", "error")
 _QUIET = frozenset({"unknown", "benign", "recovered"})
 
 Question = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -77,13 +83,13 @@ class Facts:
         Raises TargetGoneError where log or process are not there, UsageError for no plain file.
         """
         if request.log is not None:
-            _check_log(request.log)
+            check_log(request.log)
         known = request.run or request.command
         if not known and request.pid is not None and self._folder is not None:
             record = run_record.record_of(str(self._folder), request.pid)
             if record is not None:
                 return replace(request, run=record.meta.id)
-        if self._live and request.pid is not None and not _is_alive(request):
+        if self._live and request.pid is not None and not is_alive(request):
             if request.log is None and not known:
                 raise TargetGoneError(
                     f"There is no process {request.pid} (any more), and no kept run of it. "
@@ -134,7 +140,7 @@ class Facts:
         if saved is not None and "take_up" not in answers:
             return (
                 "take_up",
-                f"This flow was left at {_clock(saved.saved_at, with_date=True)} after: "
+                f"This flow was left at {clock(saved.saved_at, with_date=True)} after: "
                 + "; ".join(clean(one.title) for one in saved.done),
                 (
                     ("go_on", "go on where it was left; what was done can be taken back"),
@@ -147,7 +153,7 @@ class Facts:
         runs = self._failed_runs()
         if not runs:
             return None
-        options = tuple((one.meta.id, _run_words(one)) for one in runs)
+        options = tuple((one.meta.id, run_words(one)) for one in runs)
         return "run", "Which run?", (*options, ("", "none of these"))
 
     # -- looking
@@ -163,11 +169,11 @@ class Facts:
         say: Say,
     ) -> Known:
         """Everything that this flow needs. Raises CockpitError where the engine has nothing."""
-        process = _process(snapshot, request)
+        process = process_of(snapshot, request)
         run = next((one for one in snapshot.runs if one.pid == request.pid), None)
         if "command" in needs:
             self._command = self._find_command(request, run) or self._command
-            self._before = _merged(self._before, self._measured(run))
+            self._before = merged(self._before, self._measured(run))
         if "pace" in needs and run is not None:
             self._before = self._paced(run, say)
         if "checkup" in needs:
@@ -175,7 +181,7 @@ class Facts:
         return Known(
             request=request,
             snapshot=snapshot,
-            uid=os.geteuid(),
+            uid=self._machine.uid,
             finding=self._finding(request, snapshot),
             process=process,
             run=run,
@@ -209,7 +215,7 @@ class Facts:
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
             return self._on_card(logged, snapshot)
-        return _live_finding(request, snapshot) or logged
+        return live_finding(request, snapshot) or logged
 
     def _on_card(self, finding: Finding, snapshot: Snapshot) -> Finding:
         """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
@@ -285,7 +291,7 @@ class Facts:
     def _typed(self, request: FlowRequest) -> RunCommand:
         """The user's words; where the process lives as well, it has to be ended before."""
         found = typed(request.command, request.cwd or os.getcwd())
-        if not _is_alive(request):
+        if not is_alive(request):
             return found
         assert request.pid is not None
         ticks = run_record.start_ticks(request.pid)
@@ -295,7 +301,7 @@ class Facts:
         """With the run's own interpreter, where it is known."""
         command = self._command
         python = command.interpreter if command is not None else None
-        pid = request.pid if _is_alive(request) else None
+        pid = request.pid if is_alive(request) else None
         wanted = CheckupRequest(pid=pid, python=None if pid is not None else python)
         try:
             return self._machine.checkup(wanted, say)
@@ -306,7 +312,7 @@ class Facts:
     def _stacks(self, request: FlowRequest, snapshot: Snapshot) -> dict[int, Stacks]:
         """Of every rank of the job."""
         found = {}
-        for process in _ranks(request, snapshot)[:MOST_RANKS]:
+        for process in ranks(request, snapshot)[:MOST_RANKS]:
             with suppress(CockpitError):
                 answer = self._machine.ask_run(process.pid, "stacks", False)
                 if isinstance(answer, Stacks):
@@ -332,7 +338,7 @@ class Facts:
             return []
         runs = run_record.list_runs(str(self._folder))
         failed = [one for one in runs if one.exit is not None and one.exit.status != 0]
-        return [one for one in failed if _age_s(one) < RECENT_S][:MOST_RUNS]
+        return [one for one in failed if age_s(one) < RECENT_S][:MOST_RUNS]
 
     # -- taken up again
 
@@ -350,93 +356,3 @@ class Facts:
     def unfinished(self, flow: FlowId, but: str) -> Saved | None:
         """One that was left half-way."""
         return self._store.unfinished(flow, but)
-
-
-def _process(snapshot: Snapshot, request: FlowRequest) -> Process | None:
-    for one in snapshot.processes:
-        if one.pid == request.pid and request.start_ticks in (None, one.start_ticks):
-            return one
-    return None
-
-
-def _live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
-    """The worst one of this process, else of this flow; one of another process is not ours."""
-    rows = [
-        one
-        for one in snapshot.findings
-        if (request.pid is None or one.pid in (None, request.pid))
-        and (request.flow is None or one.flow == request.flow)
-    ]
-    own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
-    return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
-
-
-def _merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
-    """The newer one; step times that were measured while the run lived are kept."""
-    if old is None or new is None:
-        return new or old
-    most = max(old.step_times_s, new.step_times_s, key=len)
-    step = max((one for one in (old.step, new.step) if one is not None), default=None)
-    return replace(new, step_times_s=most, step=step)
-
-
-def _ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
-    """The processes of the same job; without a pid all ranks.
-
-    Ranks of one launcher are one job. Where each has a parent of its own (srun, containers) it is
-    the same user, world size and directory.
-    """
-    ranked = [one for one in snapshot.processes if one.rank is not None and one.visible]
-    mine = _process(snapshot, request)
-    if mine is None:
-        return ranked if request.pid is None else []
-    world = [one for one in ranked if one.world_size == mine.world_size and one.uid == mine.uid]
-    launched = [one for one in world if one.ppid == mine.ppid]
-    together = [one for one in world if one.cwd == mine.cwd]
-    return launched if len(launched) > 1 else together or [mine]
-
-
-def _is_alive(request: FlowRequest) -> bool:
-    """By pid, and by start time where that is known."""
-    ticks = run_record.start_ticks(request.pid) if request.pid is not None else None
-    return ticks is not None and request.start_ticks in (None, ticks)
-
-
-def _check_log(path: str) -> None:
-    """A pipe would be empty at the second look, and block the first."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise TargetGoneError(f"{clean(path)}: {error.strerror}.") from error
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UsageError(f"{clean(path)} is no plain file: save what the run printed in one.")
-    finally:
-        os.close(handle)
-
-
-def _run_words(record: RunRecord) -> str:
-    """``14:02 python train.py --batch-size 32 (status 1)``."""
-    assert record.exit is not None
-    how = record.exit.signal or f"status {record.exit.status}"
-    program, *words = record.meta.command or (record.meta.name,)
-    command = shortened(clean_command((os.path.basename(program), *words)), 60)
-    return f"{_clock(record.meta.started_at)} {command} ({how})"
-
-
-def _clock(text: str, *, with_date: bool = False) -> str:
-    """Hour and minute, in the zone of this host."""
-    try:
-        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return "?"
-    return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
-
-
-def _age_s(record: RunRecord) -> float:
-    assert record.exit is not None
-    try:
-        ended = datetime.fromisoformat(record.exit.ended_at.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
-    return time.time() - ended

@@ -16,13 +16,16 @@ from typing import TypeVar
 from msgspec.structs import replace as replace_struct
 
 from cockpit.act.action import Action, Console
-from cockpit.engine import flow_store, remedies
+from cockpit.engine import flow_offers as offers
+from cockpit.engine import remedies
 from cockpit.engine.flow_facts import Facts
+from cockpit.engine.flow_offers import Ready
 from cockpit.engine.flow_report import markdown
+from cockpit.engine.flow_store import Journalled
 from cockpit.engine.machine import Machine, Say
-from cockpit.errors import CockpitError, RefusedError, TargetGoneError, UsageError
+from cockpit.errors import CockpitError, RefusedError, UsageError
 from cockpit.flows import FLOWS, looks, machine
-from cockpit.flows.flow import Flow, Known, Remedy
+from cockpit.flows.flow import Flow, Known
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
     Ask,
@@ -62,14 +65,6 @@ class Tools:
 
 
 @dataclass
-class _Ready:
-    """A fix that can be chosen."""
-
-    action: Action
-    preview: Preview
-
-
-@dataclass
 class FlowSession:
     """Used from one thread at a time: each answer waits for the one before."""
 
@@ -79,9 +74,11 @@ class FlowSession:
     _flow: Flow | None = None
     _state: State = field(default_factory=State)
     _known: Known | None = None
-    _ready: list[_Ready] = field(default_factory=list)
+    _ready: list[Ready] = field(default_factory=list)
     _confirmed: bool = False
     """The open question is for the face's terminal: the fix was confirmed already."""
+    _lines: Journalled | None = None
+    """Of what was confirmed and has no result yet."""
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -103,6 +100,7 @@ class FlowSession:
         with self._alone():
             self._cancelled.clear()
             if answer.leave:
+                self._settle("It was not run.")
                 self._state = machine.left(self._state)
                 return self._end()
             return self._answer(answer, say)
@@ -137,11 +135,9 @@ class FlowSession:
         if phase == "choosing" and answer.option is not None:
             return self._chosen(answer)
         if phase == "confirming" and answer.declined:
-            self._confirmed = False
-            self._state = machine.declined(self._state)
-            return self._shown()
+            return self._declined()
         if phase == "confirming" and answer.exit_status is not None and self._confirmed:
-            return self._run(say)
+            return self._run(say, answer.exit_status)
         if phase == "confirming" and (answer.confirmed or answer.typed is not None):
             return self._confirm(answer, say)
         raise UsageError("That is no answer to what was asked.")
@@ -179,39 +175,54 @@ class FlowSession:
         if action is None:
             raise UsageError("This fix has no command line that could be changed.")
         preview = replace_struct(action.preview(), because=ready.preview.because)
-        self._ready[option] = _Ready(action, preview)
+        self._ready[option] = replace(ready, action=action, preview=preview)
 
     def _confirm(self, answer: FlowAnswer, say: Say) -> FlowState:
-        preview = self._preview()
+        preview = self._chosen_one().preview
         if preview.typed is not None and answer.typed != preview.typed:
             raise RefusedError(f"Not confirmed: `{clean(preview.typed)}` has to be typed.")
+        remedy = self._chosen_one().remedy
+        by_machine = remedy.kind in remedies.JOURNALLED_BY_MACHINE
+        journal = None if by_machine else self.tools.facts.journal
+        self._lines = Journalled(journal, remedy.kind, preview, remedy.pids)
+        self._lines.intend()
         if preview.terminal is not None:
             self._confirmed = True
             return self._shown()
         return self._run(say)
 
+    def _declined(self) -> FlowState:
+        """Before it was confirmed, or in the terminal, where it could not be started."""
+        self._settle("It was not run.")
+        self._state = machine.declined(self._state)
+        return self._shown()
+
+    def _settle(self, sentence: str) -> None:
+        """The journal gets a result for what was confirmed and not done."""
+        if self._lines is not None:
+            self._lines.came_to(Outcome(ok=False, sentence=sentence))
+        self._confirmed, self._lines = False, None
+
     # -- doing
 
-    def _run(self, say: Say) -> FlowState:
-        self._confirmed = False
-        chosen = self._state.chosen
-        assert chosen is not None
-        ready, remedy = self._ready[chosen], self._state.remedies[chosen]
+    def _run(self, say: Say, exit_status: int = 0) -> FlowState:
+        """``exit_status`` of what the face has run in the terminal."""
+        lines = self._lines
+        assert lines is not None
+        self._confirmed, self._lines = False, None
+        ready = self._chosen_one()
         self._state = machine.confirmed(self._state)
         console = Console(say=lambda line: say(clean(line)), cancelled=self._cancelled)
-        journalled = remedy.kind in remedies.JOURNALLED_BY_MACHINE
-        journal = None if journalled else self.tools.facts.journal
-        outcome = flow_store.journalled(
-            journal,
-            remedy.kind,
-            ready.preview,
-            remedy.pids,
-            lambda: _outcome(ready.action, console),
-        )
-        if journal is not None and journal.trouble is not None:
-            say(clean(journal.trouble))
+        if exit_status and ready.preview.risk == "admin":
+            sentence = f"It ended with status {exit_status}: it did not do what it was to do."
+            outcome = Outcome(ok=False, sentence=sentence)
+        else:
+            outcome = _outcome(ready.action, console)
+        lines.came_to(outcome)
+        if lines.trouble is not None:
+            say(clean(lines.trouble))
         self._state = machine.finished(self._state, ready.preview, outcome)
-        is_probe = remedy.kind == "ladder"
+        is_probe = ready.remedy.kind == "ladder"
         self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
         self._save()
         if self._state.phase == "ended":
@@ -231,13 +242,10 @@ class FlowSession:
             loses="nothing",
             verify="",
         )
-        outcome = flow_store.journalled(
-            self.tools.facts.journal,
-            f"undo-{record.kind}",
-            preview,
-            (),
-            lambda: remedies.undo(record, self.tools.machine, console),
-        )
+        lines = Journalled(self.tools.facts.journal, f"undo-{record.kind}", preview, ())
+        lines.intend()
+        outcome = remedies.undo(record, self.tools.machine, console)
+        lines.came_to(outcome)
         self._state = machine.undone(self._state, index, outcome)
         self._save()
         return self._go_on(say)
@@ -308,39 +316,20 @@ class FlowSession:
 
     def _prepare(self, known: Known) -> None:
         """Make the actions; what cannot be made is not offered."""
-        made = [(one, self._made(one, known)) for one in self._state.remedies]
-        found = [(remedy, ready) for remedy, ready in made if ready is not None]
-        if any(ready.preview.refusal is None for _, ready in found):
-            found = [one for one in found if not one[0].is_spare]
-        found = found[: machine.MOST_OFFERED]
-        kept = tuple(remedy for remedy, _ in found)
-        self._ready = [ready for _, ready in found]
+        found = offers.made(
+            self._state.remedies, known, self.tools.machine, readonly=self.tools.readonly
+        )
+        kept = tuple(one.remedy for one in found)
+        self._ready = found
         self._state = replace(self._state, remedies=kept)
         if not kept:
             self._state = machine.ended(self._state, "There is nothing that can be done from here.")
 
-    def _made(self, remedy: Remedy, known: Known) -> _Ready | None:
-        """None: it does not apply here, or the policy forbids it."""
-        try:
-            action = remedies.build(remedy, known, self.tools.machine)
-            if action is None:
-                return None
-            preview = action.preview()
-        except TargetGoneError:  # since it was looked at
-            return None
-        if preview.refusal is not None and remedy.kind == "kill" and not self.tools.readonly:
-            return None  # the checks say whose it is
-        title = str(remedy.values.get("title") or preview.title)
-        preview = replace_struct(preview, title=title, because=remedy.because)
-        if self.tools.readonly and remedy.kind != "explain":
-            preview = replace_struct(preview, refusal="Read-only: nothing is run.")
-        return _Ready(action, preview)
-
     # -- showing
 
-    def _preview(self) -> Preview:
+    def _chosen_one(self) -> Ready:
         assert self._state.chosen is not None
-        return self._ready[self._state.chosen].preview
+        return self._ready[self._state.chosen]
 
     def _shown(self) -> FlowState:
         known = self._known
@@ -364,7 +353,7 @@ class FlowSession:
             undoable = tuple(state.done[n].title for n in machine.undoable(state))
             return Choose(options=tuple(one.preview for one in self._ready), undoable=undoable)
         if state.phase == "confirming":
-            preview = self._preview()
+            preview = self._chosen_one().preview
             if self._confirmed and preview.terminal is not None:
                 return InTerminal(command=preview.terminal, preview=preview)
             return Confirm(preview=preview)

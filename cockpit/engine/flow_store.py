@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,6 @@ from msgspec import Struct
 
 from cockpit.act.journal import Entry, Journal, bounded
 from cockpit.attach.run_record import start_ticks
-from cockpit.errors import CockpitError
 from cockpit.flows.machine import State
 from cockpit.model.flow import Done, FlowId, FlowRequest
 from cockpit.model.remedy import Outcome, Preview
@@ -94,43 +92,48 @@ class Store:
         return found
 
 
-def journalled(
-    journal: Journal | None,
-    operation: str,
-    preview: Preview,
-    pids: tuple[int, ...],
-    act: Callable[[], Outcome],
-) -> Outcome:
-    """Intent before, result after. ``journal`` None: whoever acts writes the lines itself."""
-    if journal is None:
-        return act()
-    name = f"{operation}-{time.monotonic_ns():x}"
+class Journalled:
+    """The two lines of one fix: intent before it, result after; the face may act in between."""
 
-    def write(
-        phase: Literal["intent", "result"], outcome: str | None, sentence: str | None
+    def __init__(
+        self, journal: Journal | None, operation: str, preview: Preview, pids: tuple[int, ...]
     ) -> None:
-        journal.write(
+        """``journal`` None: whoever acts writes the lines itself."""
+        self._journal = journal
+        self._operation, self._preview, self._pids = operation, preview, pids
+        self._name = f"{operation}-{time.monotonic_ns():x}"
+
+    def intend(self) -> None:
+        """It was confirmed."""
+        self._write("intent", None, clean(self._preview.title))
+
+    def came_to(self, outcome: Outcome) -> None:
+        """It ended, or was not done after all."""
+        self._write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
+
+    @property
+    def trouble(self) -> str | None:
+        """Why a line could not be written."""
+        return self._journal.trouble if self._journal is not None else None
+
+    def _write(
+        self, phase: Literal["intent", "result"], outcome: str | None, sentence: str | None
+    ) -> None:
+        if self._journal is None:
+            return
+        self._journal.write(
             Entry(
                 at=iso(time.time()),
                 uid=os.geteuid(),
                 user=account_name(os.geteuid()),
                 sudo_user=os.environ.get("SUDO_USER"),
-                action=name,
+                action=self._name,
                 phase=phase,
-                operation=operation,
-                pid=pids[0] if pids else None,
+                operation=self._operation,
+                pid=self._pids[0] if self._pids else None,
                 start_ticks=None,
-                command=bounded(" ".join(preview.lines) or preview.title),
+                command=bounded(" ".join(self._preview.lines) or self._preview.title),
                 outcome=outcome,
                 sentence=sentence,
             )
         )
-
-    write("intent", None, clean(preview.title))
-    try:
-        outcome = act()
-    except CockpitError as error:
-        write("result", "failed", clean(str(error)))
-        raise
-    write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
-    return outcome

@@ -51,6 +51,7 @@ class LiveMachine:
     title = ""
 
     def __init__(self, options: EngineOptions) -> None:
+        self.uid = os.geteuid()
         self._sampler = Sampler(options.only, complete=options.complete)
         self._processes: Sequence[Process] = ()
         self._latest: Snapshot | None = None

@@ -32,6 +32,8 @@ class Machine(Protocol):
 
     source: Source
     title: str
+    uid: int
+    """Whose cockpit this is there: only own processes may be ended, unless it is root."""
 
     def start(self) -> None:
         """Begin reading in the background; must not block."""

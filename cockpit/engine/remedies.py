@@ -212,11 +212,13 @@ def _explain(of: _Wanted) -> Action:
 
 
 def _admin(of: _Wanted) -> Action:
-    """With sudo in the user's terminal, where every line is a plain command."""
-    if any(_SHELL_ONLY & set(line) for line in of.values["lines"]):
+    """With sudo in the user's terminal, where it is one plain command: what is confirmed is what
+    runs, and of several the face would run the first only."""
+    lines = of.values["lines"]
+    if len(lines) != 1 or _SHELL_ONLY & set(lines[0]):
         return _Told(of.values)
     try:
-        words = tuple(tuple(shlex.split(line)) for line in of.values["lines"])
+        words = tuple(tuple(shlex.split(line)) for line in lines)
         return AdminStep(
             title=of.values["title"],
             commands=tuple(one[1:] if one[:1] == ("sudo",) else one for one in words),

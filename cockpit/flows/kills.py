@@ -61,6 +61,14 @@ def job(known: Known, because: str) -> Iterator[Remedy]:
         yield kill([one], title=title, job=True, is_step=True, because=because)
 
 
+def end_first(known: Known) -> Iterator[Remedy]:
+    """A changed command, source or environment counts from the next start on."""
+    if known.command is not None and known.cause:
+        yield from job(
+            known, "What is changed counts from the next start on; this one has to end first."
+        )
+
+
 def kill(
     processes: list[Process],
     *,

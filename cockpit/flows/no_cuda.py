@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows import looks, reruns
+from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 
 _NEEDS_BUILD = frozenset(
@@ -90,6 +90,14 @@ def _program(known: Known) -> Iterator[Remedy]:
         yield from reruns.patch(known, "to_device", "Model and data have to be on the same device.")
 
 
+def _end_first(known: Known) -> Iterator[Remedy]:
+    """A process that computes on the CPU goes on there, whatever is changed."""
+    if causes(known) and known.command is not None:
+        yield from kills.job(
+            known, "It goes on on the CPU: a change counts from the next start on."
+        )
+
+
 FLOW = Flow(
     id="no-cuda",
     title="Training on the CPU, or CUDA is not available",
@@ -105,6 +113,7 @@ FLOW = Flow(
         _visible,
         _libraries,
         installs,
+        _end_first,
         reruns.from_checkup,
     ),
     needs=frozenset({"command", "checkup"}),

@@ -174,6 +174,7 @@ FLOW = Flow(
         _growing,
         _smaller_batch,
         _patches,
+        kills.end_first,
         reruns.from_diagnosis,
     ),
     good="Nothing is out of memory now.",

@@ -65,7 +65,64 @@ def test_without_steps_it_has_to_live_longer_than_the_old_one_did() -> None:
 
 
 def test_a_run_whose_end_nobody_saw_is_not_called_help() -> None:
-    assert check().take(replace(RUNS, state="lost"), 1.0).verified is None  # type: ignore[union-attr]
+    watching, lost = check(), replace(RUNS, state="lost")
+    assert watching.take(lost, 1.0) is None, "its keeper may be about to write it"
+    assert watching.take(lost, 3.0) is None
+    answer = watching.take(lost, 6.5)
+    assert answer is not None
+    assert answer.verified is None
+
+
+def test_an_end_that_is_written_a_moment_late_counts() -> None:
+    watching = check()
+    assert watching.take(replace(RUNS, state="lost"), 1.0) is None
+    answer = watching.take(replace(ENDED, exit_status=0), 1.1)
+    assert answer is not None
+    assert answer.verified is True
+
+
+FAST = Terms(faster=True)
+
+
+def paced(before: tuple[float, ...], per_s: list[float], **end: object) -> tuple[object, str]:
+    """The answer, after so many looks at a run that does so many steps a second."""
+    watching = Check(RunMeasure(step_times_s=before), FAST, 0.0)
+    for at, rate in enumerate(per_s):
+        seen = replace(RUNS, step=at + 1, steps_per_s=rate)
+        if (answer := watching.take(seen, float(at))) is not None:
+            return answer.verified, answer.sentence
+    if not end:
+        return "undecided", ""
+    answer = watching.take(replace(ENDED, **end), 99.0)
+    assert answer is not None
+    return answer.verified, answer.sentence
+
+
+SLOW = (0.26, 0.27, 0.26, 0.25, 0.26)
+
+
+def test_a_trainer_is_faster_only_when_its_steps_are() -> None:
+    verified, sentence = paced(SLOW, [2.0, 3.0, *[6.0] * 6])
+    assert verified is True
+    assert "faster a step" in sentence
+    assert paced(SLOW, [4.0, *[3.8] * 8])[0] is False, "the same, within the noise"
+    assert paced(SLOW, [2.0] * 8)[0] is False
+    assert paced(SLOW, [6.0] * 4)[0] == "undecided"
+
+
+def test_a_run_that_works_but_was_not_measured_is_not_called_faster() -> None:
+    verified, sentence = paced(SLOW, [6.0] * 3, exit_status=0)
+    assert verified is None
+    assert "too few steps were seen" in sentence
+    assert paced((), [6.0] * 30)[0] is None, "nothing to compare with"
+    assert paced(SLOW, [6.0] * 3, exit_status=1)[0] is False
+
+
+def test_a_run_that_was_ended_on_purpose_had_not_failed() -> None:
+    ended = check(step=3, exit_status=143, signal="SIGTERM")
+    answer = ended.take(replace(RUNS, step=4), 1.0)
+    assert answer is not None
+    assert "the last one of before" in answer.sentence
 
 
 def test_before_and_after_have_only_what_is_known_of_one() -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cockpit.attach.run_record import RunRecord, list_runs
 from tests.commands.conftest import Start
 from tests.commands.walking import alive, children_of, in_background, wait_for
@@ -121,25 +123,36 @@ def test_a_cpu_wheel_is_replaced_as_far_as_an_index_answers(
     assert said.count("Fail instead of falling back") == 2, "once before, once after"
 
 
-def test_an_assert_is_located_by_reruns_mended_in_the_editor_and_gone(
-    fix: Start, ran: Ran, work: Path
+@pytest.mark.parametrize(
+    ("program", "change", "line"),
+    [
+        ("asserts.py", "s/7, 16/7, 15/", "rows = lookup(table, tokens)"),
+        ("illegal.py", "s/1 << 40/15/", "scatter(weights, places)"),
+    ],
+)
+def test_a_fault_is_located_by_reruns_mended_in_the_editor_and_gone(
+    fix: Start, ran: Ran, work: Path, program: str, change: str, line: str
 ) -> None:
-    ran(sys.executable, "asserts.py")
-    editor = {"EDITOR": str(work / "fake_editor.sh"), "FAKE_EDIT": "s/7, 16/7, 15/"}
-    walk = fix("h200", "kernel-fault", env=editor)
+    ran(sys.executable, program)
+    lines = (work / program).read_text().splitlines()
+    number = lines.index(line) + 1
+    env = {"EDITOR": str(work / "fake_editor.sh"), "FAKE_EDIT": change}
+    walk = fix("h200", "kernel-fault", env=env)
     walk.prompt()
-    said = walk.choose("asserts.py")
+    said = walk.choose(program)
+    assert f"{program}:{number}" not in said, "CUDA reports late"
     assert walk.number("run it again in up to") == "1"
     said = walk.answer("1")
     assert "# every kernel waited for (CUDA_LAUNCH_BLOCKING=1)" in said
     said = walk.answer("y")
-    assert "asserts.py:11" in said, "the line of the lookup, not that of the synchronize"
+    assert f"{program}:{number}" in said, "the line of the kernel, not that of the synchronize"
     assert walk.number("change it in the editor") == "1"
     said = walk.answer("1")
-    assert "> 11  rows = lookup(table, tokens)" in said
+    assert f"> {number:>2}  {line}" in said
     said = walk.answer("y")
-    assert "asserts.py was changed in" in " ".join(said.split())
-    said = walk.choose("run it again")
+    assert f"{program} was changed in" in " ".join(said.split())
+    assert walk.number("run it again with what was changed") == "1"
+    said = walk.answer("1")
     assert "CUDA_LAUNCH_BLOCKING" not in said, "the run as it is, not as it was looked at"
     assert walk.end("y") == 0, walk.said
 

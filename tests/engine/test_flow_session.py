@@ -8,12 +8,17 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from cockpit.act.admin import AdminStep
 from cockpit.collect.simulated import SimulatedMachine
+from cockpit.engine import remedies
 from cockpit.engine.flows import MOST_OPEN, Flows
 from cockpit.errors import RefusedError, UsageError
+from cockpit.flows.flow import Remedy
 from cockpit.flows.machine import State
 from cockpit.model.flow import (
     Ask,
@@ -24,8 +29,10 @@ from cockpit.model.flow import (
     FlowAnswer,
     FlowRequest,
     FlowState,
+    InTerminal,
 )
 from cockpit.model.snapshot import Snapshot
+from tests.flows.known import known
 
 HELD = FlowRequest(flow="vram-held")
 
@@ -190,3 +197,46 @@ def test_a_demo_offers_nothing_that_touches_this_host(flows: Flows) -> None:
     begun = flows.start(FlowRequest(flow="oom", command=("true",), cwd="/"), silent)
     options = begun.prompt.options if isinstance(begun.prompt, Choose) else ()
     assert all(one.form not in ("command", "diff") for one in options)
+
+
+def test_a_terminal_command_that_fails_is_a_failed_fix(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = AdminStep(
+        title="load the module",
+        commands=(("false",),),
+        why="",
+        loses="nothing",
+        verify="",
+        in_terminal=True,
+    )
+    monkeypatch.setattr(remedies, "build", lambda *_: step)
+    chosen = confirming(flows)
+    asked = flows.answer(chosen.id, FlowAnswer(confirmed=True), silent)
+    assert isinstance(asked.prompt, InTerminal)
+    after = flows.answer(asked.id, FlowAnswer(exit_status=1), silent)
+    assert (after.done[0].ok, after.done[0].verified) == (False, None)
+    assert "ended with status 1" in after.done[0].sentence
+
+
+def test_of_several_administrators_commands_none_is_run_for_the_user() -> None:
+    live: Any = SimpleNamespace(source="live")
+    for lines, runs in (
+        (("sudo modprobe nvidia",), True),
+        (("sudo modprobe -r nvidia", "sudo modprobe nvidia"), False),
+        (("sudo modprobe -r nvidia && sudo modprobe nvidia",), False),
+        (("echo 'no end",), False),
+    ):
+        values = {"title": "t", "lines": lines, "loses": "nothing", "verify": ""}
+        action = remedies.build(Remedy("admin", values), known(), live)
+        assert action is not None
+        assert (action.preview().terminal is not None) is runs
+        assert (action.preview().refusal is None) is runs
+
+
+def test_in_a_demo_the_demo_users_strays_can_be_ended_whoever_looks_on(flows: Flows) -> None:
+    begun = flows.start(HELD, silent)
+    assert isinstance(begun.prompt, Choose)
+    first = begun.prompt.options[0]
+    assert first.title.startswith("end all 4 strays")
+    assert not any("belongs to another user" in line for line in first.lines)

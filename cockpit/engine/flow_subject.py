@@ -1,0 +1,115 @@
+"""Whom a flow is about: its process, its ranks, its log, its kept run, and how they are named."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from cockpit.attach import run_record
+from cockpit.attach.run_record import RunRecord
+from cockpit.errors import TargetGoneError, UsageError
+from cockpit.model.finding import Finding
+from cockpit.model.flow import FlowRequest
+from cockpit.model.process import Process
+from cockpit.model.run_command import RunMeasure
+from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean, clean_command, shortened
+
+_SEVERITIES = ("info", "warning", "error")
+
+
+def process_of(snapshot: Snapshot, request: FlowRequest) -> Process | None:
+    """While it is in the snapshot; by start time, too, where that is known."""
+    for one in snapshot.processes:
+        if one.pid == request.pid and request.start_ticks in (None, one.start_ticks):
+            return one
+    return None
+
+
+def live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
+    """The worst one of this process, else of this flow; one of another process is not ours."""
+    rows = [
+        one
+        for one in snapshot.findings
+        if (request.pid is None or one.pid in (None, request.pid))
+        and (request.flow is None or one.flow == request.flow)
+    ]
+    own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
+    return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
+
+
+def merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
+    """The newer one; step times that were measured while the run lived are kept."""
+    if old is None or new is None:
+        return new or old
+    most = max(old.step_times_s, new.step_times_s, key=len)
+    step = max((one for one in (old.step, new.step) if one is not None), default=None)
+    return replace(new, step_times_s=most, step=step)
+
+
+def ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
+    """The processes of the same job; without a pid all ranks.
+
+    Ranks of one launcher are one job. Where each has a parent of its own (srun, containers) it is
+    the same user, world size and directory.
+    """
+    ranked = [one for one in snapshot.processes if one.rank is not None and one.visible]
+    mine = process_of(snapshot, request)
+    if mine is None:
+        return ranked if request.pid is None else []
+    world = [one for one in ranked if one.world_size == mine.world_size and one.uid == mine.uid]
+    launched = [one for one in world if one.ppid == mine.ppid]
+    together = [one for one in world if one.cwd == mine.cwd]
+    return launched if len(launched) > 1 else together or [mine]
+
+
+def is_alive(request: FlowRequest) -> bool:
+    """By pid, and by start time where that is known."""
+    ticks = run_record.start_ticks(request.pid) if request.pid is not None else None
+    return ticks is not None and request.start_ticks in (None, ticks)
+
+
+def check_log(path: str) -> None:
+    """Raises TargetGoneError for no file, and UsageError for no plain one: a pipe would be empty
+    at the second look, and block the first."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetGoneError(f"{clean(path)}: {error.strerror}.") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{clean(path)} is no plain file: save what the run printed in one.")
+    finally:
+        os.close(handle)
+
+
+def run_words(record: RunRecord) -> str:
+    """``14:02 python train.py --batch-size 32 (status 1)``."""
+    assert record.exit is not None
+    how = record.exit.signal or f"status {record.exit.status}"
+    program, *words = record.meta.command or (record.meta.name,)
+    command = shortened(clean_command((os.path.basename(program), *words)), 60)
+    return f"{clock(record.meta.started_at)} {command} ({how})"
+
+
+def clock(text: str, *, with_date: bool = False) -> str:
+    """Hour and minute, in the zone of this host."""
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return "?"
+    return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
+
+
+def age_s(record: RunRecord) -> float:
+    """Since its end; it has to have one."""
+    assert record.exit is not None
+    try:
+        ended = datetime.fromisoformat(record.exit.ended_at.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+    return time.time() - ended
