@@ -94,7 +94,8 @@ def test_the_cheap_census_counts_what_the_optimizers_hold(trainer: Program) -> N
     weights = (64 * 256 + 256 + 256 * 8 + 8) * 4
     kept = 512 * 512 * 4
     assert rows["parameter", "cpu", "float32"]["bytes"] == weights + kept
-    assert rows["gradient", "cpu", "float32"]["bytes"] in (kept, weights + kept)
+    # The census comes between two steps of a backward pass as well.
+    assert kept <= rows["gradient", "cpu", "float32"]["bytes"] <= weights + kept
     assert rows["optimizer_state", "cpu", "float32"]["bytes"] == 2 * weights + 4 * 4
     assert data["biggest"][0]["shape"] == [512, 512]
     assert data["devices"] == ["cpu"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,7 @@ def test_a_first_run_without_torch_is_offered_the_build_that_fits(fix: Start, wo
     assert "python -m pip install torch --index-url" in said, "by hand, once it could not be done"
 
 
+@pytest.mark.skipif(find_spec("torch") is not None, reason="the cockpit's own Python has torch")
 def test_without_any_torch_the_user_is_asked_to_name_a_python(fix: Start, work: Path) -> None:
     walk = fix("h200", "first-run", env={"PATH": str(work)})
     assert walk.end() == 1

@@ -92,8 +92,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         one.wait()
 
 
-def looks_at(pid: int, count: int, within_s: float = 30.0) -> list[Look]:
-    """Wishes, as the rules do each second, until there are so many."""
+def looks_at(pid: int, count: int, within_s: float = 75.0) -> list[Look]:
+    """Wishes, as the rules do each second, until there are so many; one that failed pauses 30 s."""
     looker, end = Looker(), time.monotonic() + within_s
     found = procfs.stat("/proc", pid)
     assert not isinstance(found, procfs.Gap)
