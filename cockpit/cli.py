@@ -125,7 +125,11 @@ def _fix(arguments: argparse.Namespace, settings: Settings) -> int:
     from cockpit.commands import fix
 
     request = fix.request_of(
-        arguments.flow, pid=arguments.pid, log=arguments.log, words=arguments.words
+        arguments.flow,
+        pid=arguments.pid,
+        log=arguments.log,
+        words=arguments.words,
+        dry_run=arguments.dry_run,
     )
     if arguments.plain or arguments.dry_run:
         return fix.run(settings, request, dry_run=arguments.dry_run)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from cockpit.model.secret import hide
 from cockpit.model.text import clean
 from cockpit.paths import state_directory
 
@@ -99,8 +100,8 @@ def default_path() -> Path | None:
 
 
 def bounded(command: str) -> str:
-    """A command of another process, harmless and short enough for a line."""
-    return clean(command[:MAX_COMMAND])
+    """A command, harmless, without the secrets in it, and short enough for a line."""
+    return clean(hide(command)[:MAX_COMMAND])
 
 
 def _why(error: OSError) -> str:

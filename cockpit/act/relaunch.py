@@ -7,17 +7,16 @@ engine has (engine/run_looks.py): this room does not know the agent's protocol.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cockpit.act.action import Console
-from cockpit.act.identity import Handle
 from cockpit.act.relaunch_check import Answer, Check, Terms, compared
 from cockpit.act.relaunch_plan import MARK, Planned
+from cockpit.act.run_end import end_marked
 from cockpit.act.run_starts import in_background, in_tmux
-from cockpit.errors import CockpitError, RefusedError, TargetGoneError
+from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.remedy import Outcome, Preview
 from cockpit.model.run_command import RunMeasure, SeenRun
 from cockpit.model.text import clean
@@ -27,7 +26,6 @@ APPEARS_S = 30.0
 """How long the record of a run that was started is waited for."""
 TAIL = 40
 """Lines of the new run's output in an Outcome."""
-END_PATIENCE_S = 15.0
 
 
 class Records(Protocol):
@@ -54,7 +52,8 @@ class Relaunch(Planned):
     before: RunMeasure = field(default_factory=RunMeasure)
     """Of the old run; its ``step`` is the one at which it failed."""
     terms: Terms = field(default_factory=Terms)
-    end_on_cancel: bool = False
+    is_probe: bool = False
+    """Started only to see what it prints: it is ended as soon as there is an answer."""
     tmux_socket: str | None = None
     """Of the server for ``where="tmux"``; None: the one around us, else the user's default."""
 
@@ -145,9 +144,9 @@ class Relaunch(Planned):
         end = time.monotonic() + APPEARS_S
         while time.monotonic() < end:
             found = self.records.find(str(state), MARK, self.mark) if state else None
-            if found is not None or console.cancelled.is_set():
+            if found is not None or (console.cancelled.is_set() and not self.is_probe):
                 return found
-            console.cancelled.wait(0.1)
+            time.sleep(0.1)
         raise CockpitError(
             "It was started, but there is no record of it: whether it works cannot be seen here."
         )
@@ -157,6 +156,8 @@ class Relaunch(Planned):
         while (seen := self.records.look(directory, 0)) is not None:
             answer = check.take(seen, time.monotonic()) or self._give_up(seen, console, began)
             if answer is not None:
+                if self.is_probe:
+                    answer = _with_end(answer, seen, self._end(seen))
                 return self._outcome(check, seen, directory, answer)
             if seen.step and seen.step >= told + 10:
                 told = seen.step
@@ -167,12 +168,17 @@ class Relaunch(Planned):
     def _give_up(self, seen: SeenRun, console: Console, began: float) -> Answer | None:
         for_s = time.monotonic() - began
         if console.cancelled.is_set():
-            if self.end_on_cancel:
-                return Answer(None, _end(seen))
-            return Answer(None, f"no longer watched; {seen.name} goes on (pid {seen.pid})")
+            return Answer(None, self._left(seen, "no longer watched"))
         if for_s > self.terms.patience_s:
-            return Answer(None, f"{seen.name} goes on; it was watched for {for_s:.0f} s")
+            return Answer(None, self._left(seen, f"it was watched for {for_s:.0f} s"))
         return None
+
+    def _left(self, seen: SeenRun, how: str) -> str:
+        return how if self.is_probe else f"{how}; {seen.name} goes on (pid {seen.pid})"
+
+    def _end(self, seen: SeenRun) -> tuple[int, ...]:
+        """All that a probe has left, whatever the answer; the pids that do not end."""
+        return end_marked(MARK, self.mark, seen.pid)
 
     def _outcome(
         self, check: Check, seen: SeenRun | None, directory: str, answer: Answer
@@ -180,7 +186,7 @@ class Relaunch(Planned):
         after = check.measure(seen, time.monotonic())
         last = self.records.look(directory, TAIL)
         return Outcome(
-            ok=True,
+            ok=not answer.left,
             sentence=clean(answer.sentence),
             verified=answer.verified,
             compared=compared(self.before, after),
@@ -189,18 +195,12 @@ class Relaunch(Planned):
         )
 
 
-def _end(seen: SeenRun) -> str:
-    """SIGTERM to the process that we started, by pid and start time; what came of it."""
-    try:
-        handle = Handle.open(seen.pid, seen.start_ticks or 0)
-        handle.send(signal.SIGTERM)
-    except (TargetGoneError, ProcessLookupError):
-        return f"{seen.name} had ended already"
-    end = time.monotonic() + END_PATIENCE_S
-    while not handle.gone() and time.monotonic() < end:
-        time.sleep(0.05)
-    gone = handle.gone()
-    handle.close()
-    if gone:
-        return f"{seen.name} (pid {seen.pid}) was ended"
-    return f"{seen.name} does not end at SIGTERM: end pid {seen.pid} with the kill menu"
+def _with_end(answer: Answer, seen: SeenRun, left: tuple[int, ...]) -> Answer:
+    """What came of ending a probe, behind its answer."""
+    if left:
+        pids = ", ".join(map(str, left))
+        sentence = f"{answer.sentence}; it does not end at SIGTERM: end {pids} with the kill menu"
+        return Answer(answer.verified, sentence, left)
+    if seen.state == "running" and answer.verified is None:
+        return Answer(None, f"{answer.sentence}; {seen.name} was ended")
+    return answer

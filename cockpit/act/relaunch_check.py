@@ -43,6 +43,8 @@ class Answer:
 
     verified: bool | None
     sentence: str
+    left: tuple[int, ...] = ()
+    """Pids of a run that was to end and did not."""
 
 
 @dataclass

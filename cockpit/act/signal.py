@@ -31,7 +31,8 @@ from cockpit.procfs import account_name
 
 __all__ = ["Kills", "VramSource"]
 
-MAX_PLANS = 16
+MAX_PLANS = 32
+"""More than a flow offers at once, and the kill menu beside it."""
 PLAN_LIFE_S = 600.0
 
 Say = Callable[[str], None]

@@ -200,10 +200,21 @@ def find_run(state_directory: str, text: str) -> RunRecord:
     raise TargetGoneError(f"There is no record of a run {clean(text)}.")
 
 
-def record_of(state_directory: str, pid: int) -> RunRecord | None:
-    """The newest run that is, or was, of this process; None: none is kept."""
+def record_of(
+    state_directory: str, pid: int, start_ticks_of_it: int | None = None
+) -> RunRecord | None:
+    """The newest run that is, or was, of this process; None: none is kept.
+
+    A pid is given again: while it lives, only the run of just that process counts; of one that
+    has ended the start ticks tell, where they are known.
+    """
+    ticks = start_ticks(pid) or start_ticks_of_it
     for record in list_runs(state_directory):
-        if pid == record.meta.pid or any(pid == one.pid for one in record.processes()):
+        known = {record.meta.pid: record.meta.start_ticks}
+        known |= {one.pid: one.start_ticks for one in record.processes()}
+        if pid not in known or (ticks is not None and known[pid] != ticks):
+            continue
+        if start_ticks(pid) is None or record.meta.boot_id == boot_id():
             return record
     return None
 

@@ -41,7 +41,12 @@ STOP_PATIENCE_S = 30.0
 
 
 def request_of(
-    flow: FlowId | None, *, pid: str | None, log: str | None, words: list[str]
+    flow: FlowId | None,
+    *,
+    pid: str | None,
+    log: str | None,
+    words: list[str],
+    dry_run: bool = False,
 ) -> FlowRequest:
     """From the command line. Raises UsageError."""
     target = parse_target(pid) if pid is not None else None
@@ -52,6 +57,7 @@ def request_of(
         log=os.path.abspath(log) if log is not None else None,
         command=tuple(words),
         cwd=os.getcwd(),
+        dry_run=dry_run,
     )
 
 

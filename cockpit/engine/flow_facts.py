@@ -70,6 +70,7 @@ class Facts:
         self._store = Store(self._folder)
         self.journal = Journal() if self._live else None
         self._command: RunCommand | None = None
+        self._begun = FlowRequest()
         self._checkup: Checkup | None = None
         self._before: RunMeasure | None = None
         self._rerun: RunRecord | None = None
@@ -82,11 +83,12 @@ class Facts:
 
         Raises TargetGoneError where log or process are not there, UsageError for no plain file.
         """
+        self._begun = request
         if request.log is not None:
             check_log(request.log)
         known = request.run or request.command
         if not known and request.pid is not None and self._folder is not None:
-            record = run_record.record_of(str(self._folder), request.pid)
+            record = run_record.record_of(str(self._folder), request.pid, request.start_ticks)
             if record is not None:
                 return replace(request, run=record.meta.id)
         if self._live and request.pid is not None and not is_alive(request):
@@ -132,11 +134,11 @@ class Facts:
         return finding.flow if finding.flow in FROM_LOGS | {"vram-held"} else None  # type: ignore[return-value]
 
     def question(
-        self, flow: FlowId, request: FlowRequest, id_: str, state: State
+        self, flow: FlowId, request: FlowRequest, id_: str, state: State, *, may_take_up: bool
     ) -> Question | None:
         """What only the user knows before the flow can look: which run, and whether to go on."""
         answers = dict(state.answers)
-        saved = self._store.unfinished(flow, id_) if not state.done else None
+        saved = self.unfinished(flow, id_) if may_take_up and not state.done else None
         if saved is not None and "take_up" not in answers:
             return (
                 "take_up",
@@ -347,7 +349,7 @@ class Facts:
         command = self._command
         if command is not None and not request.run and not request.command:
             request = replace(request, command=command.argv, cwd=command.cwd)
-        self._store.save(id_, request, state)
+        self._store.save(id_, self._begun, request, state)
 
     def forget(self, id_: str) -> None:
         """It is over."""
@@ -355,4 +357,4 @@ class Facts:
 
     def unfinished(self, flow: FlowId, but: str) -> Saved | None:
         """One that was left half-way."""
-        return self._store.unfinished(flow, but)
+        return self._store.unfinished(flow, but, self._begun)

@@ -32,7 +32,13 @@ def made(
 ) -> list[Ready]:
     """In the same order; without those that do not apply here, and without advice that only says
     in words what one of the others does."""
-    found = [one for remedy in wanted if (one := _made(remedy, known, machine, readonly))]
+    found: list[Ready] = []
+    for remedy in wanted:  # one by one: each kill is a plan of the machine's, and it keeps few
+        one = _made(remedy, known, machine, readonly)
+        if one is not None:
+            found.append(one)
+        if sum(not one.remedy.is_spare for one in found) >= MOST_OFFERED:
+            break
     if any(one.preview.refusal is None for one in found):
         found = [one for one in found if not one.remedy.is_spare]
     return found[:MOST_OFFERED]
@@ -49,6 +55,11 @@ def _made(remedy: Remedy, known: Known, machine: Machine, readonly: bool) -> Rea
         return None
     if preview.refusal is not None and remedy.kind == "kill" and not readonly:
         return None  # the checks say whose it is
+    return ready(remedy, action, preview, readonly)
+
+
+def ready(remedy: Remedy, action: Action, preview: Preview, readonly: bool) -> Ready:
+    """With the flow's own words, and refused where nothing may be run."""
     title = str(remedy.values.get("title") or preview.title)
     preview = replace(preview, title=title, because=remedy.because)
     if readonly and remedy.kind != "explain":

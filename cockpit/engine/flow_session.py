@@ -174,10 +174,22 @@ class FlowSession:
         action = remedies.edited(ready.action, answer.command, answer.where)
         if action is None:
             raise UsageError("This fix has no command line that could be changed.")
-        preview = replace_struct(action.preview(), because=ready.preview.because)
-        self._ready[option] = replace(ready, action=action, preview=preview)
+        readonly = self.tools.readonly
+        self._ready[option] = offers.ready(ready.remedy, action, action.preview(), readonly)
+
+    @property
+    def _only_looks(self) -> bool:
+        return self.tools.readonly or self.request.dry_run
+
+    def _refuse_where_nothing_runs(self) -> None:
+        """However the answer came about: nothing is done in a session that only looks."""
+        if self._only_looks:
+            raise RefusedError(
+                offers.READONLY if self.tools.readonly else "A dry run runs nothing."
+            )
 
     def _confirm(self, answer: FlowAnswer, say: Say) -> FlowState:
+        self._refuse_where_nothing_runs()
         preview = self._chosen_one().preview
         if preview.typed is not None and answer.typed != preview.typed:
             raise RefusedError(f"Not confirmed: `{clean(preview.typed)}` has to be typed.")
@@ -207,6 +219,7 @@ class FlowSession:
 
     def _run(self, say: Say, exit_status: int = 0) -> FlowState:
         """``exit_status`` of what the face has run in the terminal."""
+        self._refuse_where_nothing_runs()
         lines = self._lines
         assert lines is not None
         self._confirmed, self._lines = False, None
@@ -216,12 +229,13 @@ class FlowSession:
         if exit_status and ready.preview.risk == "admin":
             sentence = f"It ended with status {exit_status}: it did not do what it was to do."
             outcome = Outcome(ok=False, sentence=sentence)
+            refused = False
         else:
-            outcome = _outcome(ready.action, console)
+            outcome, refused = _outcome(ready.action, console)
         lines.came_to(outcome)
         if lines.trouble is not None:
             say(clean(lines.trouble))
-        self._state = machine.finished(self._state, ready.preview, outcome)
+        self._state = machine.finished(self._state, ready.preview, outcome, refused=refused)
         is_probe = ready.remedy.kind == "ladder"
         self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
         self._save()
@@ -230,6 +244,7 @@ class FlowSession:
         return self._go_on(say)
 
     def _undo(self, number: int, say: Say) -> FlowState:
+        self._refuse_where_nothing_runs()
         index = _at(machine.undoable(self._state), number)
         record = self._state.done[index].undo
         assert record is not None
@@ -302,7 +317,9 @@ class FlowSession:
     def _go_on(self, say: Say) -> FlowState:
         """Ask what only the user knows, before the machine is asked for seconds; else look."""
         assert self._flow is not None
-        question = self.tools.facts.question(self._flow.id, self.request, self.id, self._state)
+        question = self.tools.facts.question(
+            self._flow.id, self.request, self.id, self._state, may_take_up=not self._only_looks
+        )
         if question is not None:
             self._state = _asking(*question, state=self._state)
             return self._shown()
@@ -381,14 +398,17 @@ def _asking(
     return replace(state or State(), phase="asking", key=key, question=question, asked=options)
 
 
-def _outcome(action: Action, console: Console) -> Outcome:
+def _outcome(action: Action, console: Console) -> tuple[Outcome, bool]:
+    """And whether it was refused before anything ran: then it may be tried again."""
     try:
-        return action.run(console)
+        return action.run(console), False
+    except RefusedError as error:
+        return Outcome(ok=False, sentence=str(error)), True
     except CockpitError as error:
-        return Outcome(ok=False, sentence=str(error))
+        return Outcome(ok=False, sentence=str(error)), False
     except Exception as error:  # the flow has to go on, and the journal to have its result
         log.exception("a fix failed")
-        return Outcome(ok=False, sentence=f"The engine failed at this: {error!r}.")
+        return Outcome(ok=False, sentence=f"The engine failed at this: {error!r}."), False
 
 
 def _at(rows: Sequence[Row], number: int) -> Row:

@@ -16,6 +16,7 @@ from cockpit.attach.run_record import start_ticks
 from cockpit.flows.machine import State
 from cockpit.model.flow import Done, FlowId, FlowRequest
 from cockpit.model.remedy import Outcome, Preview
+from cockpit.model.secret import hide_lines
 from cockpit.model.text import clean
 from cockpit.model.time import iso
 from cockpit.procfs import account_name
@@ -28,6 +29,8 @@ class Saved(Struct, frozen=True, kw_only=True):
 
     id: str
     saved_at: str
+    begun: FlowRequest = FlowRequest()
+    """As the user asked for it."""
     request: FlowRequest
     done: tuple[Done, ...]
     tried: tuple[str, ...]
@@ -47,15 +50,16 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder / "flows" if folder is not None else None
 
-    def save(self, id_: str, request: FlowRequest, state: State) -> None:
+    def save(self, id_: str, begun: FlowRequest, request: FlowRequest, state: State) -> None:
         """All of it or nothing. A disk that is full loses the taking up, not the flow."""
         if self._folder is None:
             return
         saved = Saved(
             id=id_,
             saved_at=iso(time.time()),
+            begun=begun,
             request=request,
-            done=state.done,
+            done=tuple(_without_secrets(one) for one in state.done),
             tried=state.tried,
             engine_pid=os.getpid(),
             engine_start_ticks=start_ticks(os.getpid()),
@@ -75,9 +79,16 @@ class Store:
             with suppress(OSError):
                 (self._folder / f"{id_}.json").unlink()
 
-    def unfinished(self, flow: FlowId, but: str) -> Saved | None:
-        """The newest of this flow that was left half-way; what is old is removed."""
-        rows = [one for one in self._all() if one.request.flow == flow and one.id != but]
+    def unfinished(self, flow: FlowId, but: str, begun: FlowRequest) -> Saved | None:
+        """The newest of this flow about the same thing that was left half-way.
+
+        What is old is removed. About another process it is another story, and no question.
+        """
+        rows = [
+            one
+            for one in self._all()
+            if one.request.flow == flow and one.id != but and _about(one.begun) == _about(begun)
+        ]
         found = [one for one in rows if not one.is_open()]
         return max(found, key=lambda one: one.saved_at, default=None)
 
@@ -90,6 +101,15 @@ class Store:
                 else:
                     found.append(msgspec.json.decode(path.read_bytes(), type=Saved))
         return found
+
+
+def _about(request: FlowRequest) -> tuple[object, ...]:
+    return request.pid, request.start_ticks, request.run, request.log, request.command
+
+
+def _without_secrets(done: Done) -> Done:
+    lines, output = tuple(hide_lines(done.lines)), tuple(hide_lines(done.output))
+    return msgspec.structs.replace(done, lines=lines, output=output)
 
 
 class Journalled:

@@ -87,6 +87,8 @@ class Ladder:
             last = rung.start.run(console)
             finding = _diagnosed(last.path)
             seen.append(Compared(what=rung.title, before="failed", after=_word(last, finding)))
+            if not last.ok:
+                return last  # it holds the GPU still: what comes next would prove nothing
             if last.verified:
                 return _told(last, seen, f"{rung.title}: it runs. {rung.if_it_runs}")
             place = _place(finding)
@@ -134,9 +136,7 @@ def _place(finding: Finding | None) -> str | None:
 
 def _start(known: Known, command: RunCommand, change: Changes) -> Relaunch:
     terms = Terms(patience_s=PATIENCE_S)
-    return relaunches.start(
-        known, command, change, title=change.title, terms=terms, end_on_cancel=True
-    )
+    return relaunches.start(known, command, change, title=change.title, terms=terms, is_probe=True)
 
 
 def _blocking(command: RunCommand, known: Known) -> Rung:

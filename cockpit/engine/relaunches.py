@@ -44,7 +44,7 @@ def start(
     title: str,
     notes: tuple[str, ...] = (),
     terms: Terms | None = None,
-    end_on_cancel: bool = False,
+    is_probe: bool = False,
 ) -> Relaunch:
     """The Action."""
     fields = change.fields() | {"title": title, "notes": notes}
@@ -53,7 +53,7 @@ def start(
         records=RunLooks(),
         before=_before(known, command),
         terms=terms or Terms(),
-        end_on_cancel=end_on_cancel,
+        is_probe=is_probe,
         **fields,
     )
 

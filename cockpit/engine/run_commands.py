@@ -22,6 +22,7 @@ from cockpit.collect.owners import container_of, slurm_of
 from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model.run_command import RunCommand
 from cockpit.model.secret import HIDDEN
+from cockpit.paths import state_directory
 from cockpit.procfs import Gap
 
 _PROC = "/proc"
@@ -67,11 +68,8 @@ def from_process(pid: int, start_ticks: int | None = None) -> RunCommand:
     head = Family(all_stats()).head(subject)
     environment = _environment(head)
     directory = environment.get(DIRECTORY)
-    if directory and _owned(directory):
-        try:
-            return from_record(directory)
-        except TargetGoneError:  # its record was removed while it runs
-            pass
+    if directory and _is_record_of(directory, head):
+        return from_record(directory)
     return _of(head, _cleaned(environment, None))
 
 
@@ -203,8 +201,17 @@ def _elsewhere(state: str, meta: Meta) -> str | None:
     return f"This run was started on {meta.host}: start it again there."
 
 
-def _owned(directory: str) -> bool:
-    try:
-        return os.lstat(directory).st_uid == os.geteuid()
-    except OSError:
+def _is_record_of(directory: str, head: Subject) -> bool:
+    """The variable is the process's own word: it is believed only where it names a record among
+    ours, of just this process, that we have written."""
+    folder = state_directory(os.environ)
+    if folder is None or head.uid != os.geteuid():
         return False
+    if os.path.realpath(os.path.dirname(directory)) != os.path.realpath(folder / "runs"):
+        return False
+    try:
+        ours = os.lstat(os.path.join(directory, "meta.json")).st_uid == os.geteuid()
+        meta = load_run(directory).meta
+    except (OSError, TargetGoneError):  # its record was removed while it runs
+        return False
+    return ours and (meta.pid, meta.start_ticks) == (head.pid, head.stat.start_ticks)

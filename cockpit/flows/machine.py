@@ -104,8 +104,11 @@ def confirmed(state: State) -> State:
     return replace(state, phase="running")
 
 
-def finished(state: State, preview: Preview, outcome: Outcome) -> State:
-    """A fix has ended: the flow is over, or the machine is looked at again."""
+def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool = False) -> State:
+    """A fix has ended: the flow is over, or the machine is looked at again.
+
+    ``refused``: before anything ran (what it was to act on has changed): it is offered anew.
+    """
     assert state.chosen is not None
     remedy = state.remedies[state.chosen]
     done = Done(
@@ -122,9 +125,8 @@ def finished(state: State, preview: Preview, outcome: Outcome) -> State:
         path=outcome.path,
         output=outcome.output,
     )
-    state = replace(
-        state, done=(*state.done, done), tried=(*state.tried, remedy.key), chosen=None, remedies=()
-    )
+    tried = state.tried if refused else (*state.tried, remedy.key)
+    state = replace(state, done=(*state.done, done), tried=tried, chosen=None, remedies=())
     if remedy.final and outcome.ok and outcome.verified:
         return ended(state, outcome.sentence)
     return replace(state, phase="looking")

@@ -35,6 +35,8 @@ class FlowRequest(Struct, frozen=True, kw_only=True):
     """The run's command line, where the user gave it."""
     cwd: str | None = None
     """Where that command line was given."""
+    dry_run: bool = False
+    """Nothing is run, taken back or forgotten; everything is previewed."""
 
 
 class Found(Struct, frozen=True, kw_only=True):

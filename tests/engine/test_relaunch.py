@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cockpit.act.command_change import halve_batch
 from cockpit.act.identity import read_stat
 from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_check import Terms
+from cockpit.act.relaunch_plan import MARK
 from cockpit.act.script_files import read_script
 from cockpit.attach.run_record import RunRecord, list_runs
 from cockpit.engine.run_commands import from_process, from_record, typed
@@ -478,7 +480,7 @@ def test_cancelling_leaves_the_run_or_ends_it_by_its_own_pid(
 ) -> None:
     action = relaunch(
         typed((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path)),
-        end_on_cancel=ends,
+        is_probe=ends,
     )
     speaker, _ = console()
     threading.Timer(2.0, speaker.cancelled.set).start()
@@ -492,6 +494,30 @@ def test_cancelling_leaves_the_run_or_ends_it_by_its_own_pid(
         assert f"goes on (pid {run.meta.pid})" in outcome.sentence
         assert run.state == "running"
         os.kill(run.meta.pid, signal.SIGKILL)
+
+
+def test_a_probe_leaves_nothing_behind_whatever_its_answer_and_whoever_its_parent(
+    state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.sh").write_text("setsid sleep 61 & sleep 61 & wait\n")
+    action = relaunch(
+        typed(("bash", "run.sh"), str(tmp_path)),
+        is_probe=True,
+        terms=Terms(settle_s=1.0, poll_s=0.1),
+    )
+    outcome = action.run(console()[0])
+    assert outcome.verified is True
+    assert outcome.ok
+    mark = f"{MARK}={action.mark}".encode()
+    left = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (
+                mark in (folder / "environ").read_bytes()
+                and b"sleep" in (folder / "comm").read_bytes()
+            ):
+                left.append(folder.name)
+    assert not left
 
 
 def test_patience_ends_with_an_answer_that_claims_nothing(state: Path, tmp_path: Path) -> None:

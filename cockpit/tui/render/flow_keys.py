@@ -26,8 +26,10 @@ class Keys(NamedTuple):
 
 
 def can_be_edited(preview: Preview | None) -> bool:
-    """Only a command line."""
-    return preview is not None and preview.form == "command" and bool(preview.lines)
+    """Only a command line that may be run."""
+    if preview is None or preview.refusal is not None:
+        return False
+    return preview.form == "command" and bool(preview.lines)
 
 
 def key_words(keys: Keys) -> list[KeyWord]:
