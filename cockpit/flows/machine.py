@@ -121,7 +121,7 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         sentence=outcome.sentence,
         compared=outcome.compared,
         undo=outcome.undo,
-        pids=remedy.pids,
+        pids=() if refused else remedy.pids,
         path=outcome.path,
         output=outcome.output,
     )
