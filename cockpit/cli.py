@@ -198,7 +198,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const="busy",
         metavar="SCENARIO",
-        help="a simulated machine; `auto`: only where there is no NVIDIA driver",
+        help="a simulated machine: busy, stray, oom, throttle, lost, big, nodriver …; "
+        "`auto`: only where there is no NVIDIA driver",
     )
     add("--replay", metavar="FILE", help="play a recording")
     add("--record", metavar="FILE", help="write a recording while running")
@@ -220,7 +221,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
 
     ps = commands.add_parser("ps", help="who holds GPU memory")
-    ps.add_argument("--json", action="store_true")
+    ps.add_argument("--json", action="store_true", help="typed JSON on stdout")
     ps.add_argument("--gpu", type=int, metavar="N", help="only holders of this GPU")
     ps.add_argument("--user", metavar="U", help="only this user's")
     ps.add_argument("--stray", action="store_true", help="only strays")
@@ -241,9 +242,13 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     diagnose = commands.add_parser("diagnose", help="why a run failed, from what it printed")
     diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
     diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
-    diagnose.add_argument("--json", action="store_true")
+    diagnose.add_argument("--json", action="store_true", help="typed JSON on stdout")
 
-    fix = commands.add_parser("fix", help="be led through a fix, with proof that it helped")
+    fix = commands.add_parser(
+        "fix",
+        help="be led through a fix, with proof that it helped",
+        usage="cockpit fix [FLOW] [--pid PID] [--log FILE] [--plain] [--dry-run] [-- CMD…]",
+    )
     fix.add_argument("flow", nargs="?", choices=_FLOWS, metavar="FLOW", help=", ".join(_FLOWS))
     fix.epilog = "After `--`: the command line of the run, where the cockpit cannot know it."
     fix.add_argument("--pid", metavar="PID[:START_TICKS]", help="the process it is about")
@@ -256,7 +261,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
     bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
     doctor = commands.add_parser("doctor", help="why does CUDA not work, or proof that it does")
-    doctor.add_argument("--json", action="store_true")
+    doctor.add_argument("--json", action="store_true", help="typed JSON on stdout")
     whose = doctor.add_mutually_exclusive_group()
     whose.add_argument("--python", metavar="PATH", help="with this interpreter")
     whose.add_argument("--pid", type=int, metavar="PID", help="as this running job sees it")
@@ -267,4 +272,4 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--history", action="store_true", help="allocations with stacks (2 us each)")
     run.add_argument("--coredump", action="store_true", help="a GPU core dump at a CUDA exception")
     run.add_argument("--ptracer", action="store_true", help="py-spy may look in under Yama 1")
-    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD")
+    run.add_argument("words", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")

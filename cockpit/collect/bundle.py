@@ -26,9 +26,9 @@ from cockpit.model.text import plural
 _KINDS = (
     ("finding", "finding"),
     ("log", "log"),
-    ("run", "record of a run"),
+    ("run", "run record"),
     ("journal", "journal"),
-    ("doctor", "answer of the doctor"),
+    ("doctor", "doctor answer"),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cockpit.commands.ask import one_snapshot, require_driver
@@ -16,7 +18,7 @@ from cockpit.settings import Settings
 def run(settings: Settings, *, json: bool, gpu: int | None, user: str | None, stray: bool) -> int:
     """Prints the chosen rows. Exit 3 without a usable driver."""
     snapshot = one_snapshot(settings)
-    chosen = select(snapshot.processes, gpu=gpu, user=user, stray=stray)
+    chosen = select(holders(snapshot), gpu=gpu, user=user, stray=stray)
     if json:
         print(msgspec.json.encode(chosen).decode(), flush=True)
     else:
@@ -25,8 +27,22 @@ def run(settings: Settings, *, json: bool, gpu: int | None, user: str | None, st
     return 0
 
 
+def holders(snapshot: Snapshot) -> list[Process]:
+    """Those that hold GPU memory, or are attached runs; biggest holder first.
+
+    Without a driver the snapshot has other processes of the user as well, for the screen.
+    """
+    runs = {one.pid for one in snapshot.runs}
+    found = [
+        one
+        for one in snapshot.processes
+        if one.vram_bytes is not None or one.devices or not one.visible or one.pid in runs
+    ]
+    return sorted(found, key=lambda one: -(one.vram_bytes or 0))
+
+
 def select(
-    processes: tuple[Process, ...], *, gpu: int | None, user: str | None, stray: bool
+    processes: Sequence[Process], *, gpu: int | None, user: str | None, stray: bool
 ) -> list[Process]:
     """Those that match all that was asked, biggest holder first."""
     chosen = [

@@ -8,6 +8,7 @@ import json
 
 import msgspec
 
+from cockpit.commands import ps
 from cockpit.commands.ask import one_snapshot, require_driver
 from cockpit.commands.table import Column, layout
 from cockpit.model.gpu import Gpu
@@ -53,7 +54,7 @@ def _csv_value(value: object) -> object:
 
 
 def as_text(snapshot: Snapshot) -> str:
-    """For people: one line about the host, one a GPU, a note where memory has no owner."""
+    """For people: the host, the GPUs, where memory has no owner, who holds it, what is wrong."""
     host, driver = snapshot.host, snapshot.driver
     lines = [
         f"{clean(host.name or '?')}"
@@ -65,6 +66,11 @@ def as_text(snapshot: Snapshot) -> str:
         lines += layout(GPU_COLUMNS, snapshot.gpus)
     for ledger in snapshot.ledger:
         lines += [f"GPU {ledger.gpu}: {clean(one.sentence)}" for one in ledger.explanations]
+    holders = ps.holders(snapshot)
+    if holders:
+        lines += ["", ps.as_text(snapshot, holders)]
+    if snapshot.findings:
+        lines += ["", *(f"! {clean(one.title)}" for one in snapshot.findings)]
     return "\n".join(lines)
 
 
