@@ -202,7 +202,7 @@ def test_the_doctors_answer_is_redacted_key_by_key(tmp_path: Path) -> None:
         snapshots=[(0.0, one_snapshot())], parts=[Attachment(what="doctor", data=data)]
     )
     path = str(tmp_path / "b.jsonl")
-    assert "1 answer of the doctor" in bundle.write(path, contents)
+    assert "1 doctor answer" in bundle.write(path, contents)
     (part,) = bundle.attachments(path)
     assert part.data == {
         "checks": [{"text": "gpu-box ok for user1", "env": {"HF_TOKEN": "<hidden>"}}]
