@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+NO_HOME = "no home directory of its own (with sudo: `sudo -H`, without -E)"
+"""Ends a sentence about what cannot be kept."""
 
 
 def state_directory(environ: Mapping[str, str]) -> Path | None:
-    """$XDG_STATE_HOME/cockpit, else ~/.local/state/cockpit; None: there is no home either.
+    """$XDG_STATE_HOME/cockpit, else ~/.local/state/cockpit; None: there is none that is ours.
 
-    By the XDG specification a relative path counts as unset. Makes nothing.
+    By the XDG specification a relative path counts as unset. Makes nothing. That of another user,
+    as `sudo -E` and a kept HOME name it, is none: what is read there is acted on (the way back of
+    a patch, a run's command), and what is written there could be led anywhere by a link.
     """
     state = Path(environ.get("XDG_STATE_HOME", ""))
-    if state.is_absolute():
-        return state / "cockpit"
-    home = _home(environ)
-    return None if home is None else home / ".local" / "state" / "cockpit"
+    if not state.is_absolute():
+        home = _home(environ)
+        if home is None:
+            return None
+        state = home / ".local" / "state"
+    state /= "cockpit"
+    return state if _is_ours(state) else None
 
 
 def _home(environ: Mapping[str, str]) -> Path | None:
@@ -28,3 +38,45 @@ def _home(environ: Mapping[str, str]) -> Path | None:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:  # a container's number without an account
         return None
+
+
+def _is_ours(path: Path) -> bool:
+    """It belongs to us; where it is not made yet: what it would be made in does.
+
+    Root's own may not lie in another user's folder either, who could put a link in its place. For
+    others that is no question: homes lie in folders of a group, or of a number without a name.
+    """
+    there = [one for one in (path, *path.parents) if os.path.lexists(one)]
+    if there[0] != path:
+        ours = _may_be_made_in(there[0])
+    else:
+        ours = _owners(path) == {os.geteuid()}
+    if os.geteuid() != 0 or not ours:
+        return ours
+    above = {*there, *Path(os.path.realpath(path)).parents}
+    return all(_owners(one) <= _machine() for one in above)
+
+
+def _may_be_made_in(folder: Path) -> bool:
+    """Ours, or root's where only root can write: in a /tmp somebody else may be there first."""
+    owners = _owners(folder)
+    if owners <= _machine():
+        try:
+            return not folder.stat().st_mode & stat.S_IWOTH
+        except OSError:  # a link to nothing
+            return False
+    return owners == {os.geteuid()}
+
+
+def _machine() -> set[int]:
+    """Whose the machine is. In a user namespace its root shows as the overflow number."""
+    return {0, *_owners(Path("/"))}
+
+
+def _owners(path: Path) -> set[int]:
+    """Of the entry, and of what it leads to where it is a link."""
+    found = set()
+    for look in (os.lstat, os.stat):
+        with suppress(OSError):  # a link to nothing; gone meanwhile
+            found.add(look(path).st_uid)
+    return found

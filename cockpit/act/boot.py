@@ -15,7 +15,7 @@ from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
-    "import json, sys; sys.path.pop(0); "
+    "import sys; sys.path.pop(0); import json; "
     "sys.path += [p for p in json.loads(sys.argv.pop(1)) if p not in sys.path]; "
     "from {module} import main; sys.exit(main(sys.argv[1:]))"
 )

@@ -25,7 +25,7 @@ from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.remedy import Compared, Outcome, Preview, UndoRecord
 from cockpit.model.text import clean, plural, size
 from cockpit.model.wheel import FAMILY, WheelChoice, satisfies
-from cockpit.paths import state_directory
+from cockpit.paths import NO_HOME, state_directory
 
 __all__ = ["InstallTorch", "undo"]
 
@@ -111,7 +111,7 @@ class InstallTorch:
         if self.choice.index is None or self.choice.url is None:
             return self.choice.refusal or "No build of torch fits this machine."
         if self._state is None:
-            return "There is no home directory to keep the old versions in for the way back."
+            return f"The old versions cannot be kept for the way back: this user has {NO_HOME}."
         return interpreters.refusal(found, self.python)
 
     def _commands(self, found: Interpreter) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from cockpit.model.secret import hide
 from cockpit.model.text import clean
-from cockpit.paths import state_directory
+from cockpit.paths import NO_HOME, state_directory
 
 MAX_BYTES = 5 << 20
 MAX_COMMAND = 500
@@ -60,7 +60,7 @@ class Journal:
         """Append one line; False with ``trouble`` set when that did not work. Never raises."""
         path = self.path
         if path is None:
-            self.trouble = "the journal cannot be written: this user has no home directory"
+            self.trouble = f"the journal cannot be written: this user has {NO_HOME}"
             return False
         line = msgspec.json.encode(entry) + b"\n"
         try:

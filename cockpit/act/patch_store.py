@@ -17,7 +17,7 @@ from cockpit.act.source_file import digest
 from cockpit.errors import RefusedError
 from cockpit.model.remedy import UndoRecord
 from cockpit.model.text import clean
-from cockpit.paths import state_directory
+from cockpit.paths import NO_HOME, state_directory
 
 
 class Meta(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def changed_of(record: UndoRecord) -> bytes:
 def _patches() -> Path:
     state = state_directory(os.environ)
     if state is None:
-        raise RefusedError("not changed: this user has no home directory for the backup")
+        raise RefusedError(f"not changed: for the backup this user has {NO_HOME}")
     return state / "patches"
 
 

@@ -185,7 +185,7 @@ def _text(raw: str) -> str:
 
 def _directory(state_directory: str | None) -> str | None:
     if state_directory is None:
-        _say("nothing of this run is kept: there is no home directory")
+        _say("nothing of this run is kept: this user has no home directory of its own")
         return None
     try:
         return run_record.create(state_directory)

@@ -167,9 +167,10 @@ def owner_of(path: str) -> Owner:
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment for a probe: as it is, without what is ours."""
     kept = {name: value for name, value in environment.items() if not OURS.match(name)}
-    path = kept.get("PYTHONPATH", "")
-    if BOOTSTRAP in path:
-        entries = [one for one in path.split(os.pathsep) if not one.endswith(BOOTSTRAP)]
+    if "PYTHONPATH" in kept:
+        # An empty entry, as `PYTHONPATH=$PYTHONPATH:/x` leaves one, is the working directory.
+        entries = kept["PYTHONPATH"].split(os.pathsep)
+        entries = [one for one in entries if one and not one.endswith(BOOTSTRAP)]
         kept["PYTHONPATH"] = os.pathsep.join(entries)
     return kept
 

@@ -35,6 +35,13 @@ AFTER_END_S = 0.5
 ORPHAN_S = 5.0
 """An interpreter that outlives us is ended by `timeout` that much after its limit."""
 _PROBES = Path(__file__).parent / "probes"
+_BOOT = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; "
+    "exec(compile(sys.stdin.buffer.read(), '<cockpit probe>', 'exec', dont_inherit=True))"
+)
+"""Python puts the working directory first on the module path, and that is anybody's folder: a
+``json.py`` that lies there would run as us. PYTHONPATH's and the environment's entries stay.
+"""
 _LISTS = ("small",)
 
 
@@ -68,7 +75,7 @@ def ask(
 ) -> Answer:
     """Blocks for ``limit_s`` and a little more at most. Never raises for what the child does."""
     began = time.monotonic()
-    argv = [*_bounded(limit_s), python, "-B", "-", *arguments]
+    argv = [*_bounded(limit_s), python, "-B", "-c", _BOOT, *arguments]
     try:
         child = as_owner.start(
             argv, owner, environment=environment, cwd=cwd, stderr=subprocess.PIPE

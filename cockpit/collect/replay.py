@@ -95,6 +95,9 @@ class RecordedMachine:
         """None: they are not recorded."""
         return ()
 
+    def newest(self) -> None:
+        """Nothing of this host is shown."""
+
     def playback(self) -> Playback | None:
         """Where it stands."""
         player = self._player

@@ -109,6 +109,9 @@ class SimulatedMachine:
         """Launchers, shells and servers over the snapshot's processes."""
         return relatives_of(self._scenario.relatives, snapshot.processes)
 
+    def newest(self) -> None:
+        """Nothing of this host is shown."""
+
     def playback(self) -> Playback | None:
         """A demo cannot be wound."""
         return None

@@ -97,6 +97,10 @@ class LiveMachine:
         self._latest = replace(snapshot, runs=runs) if runs else snapshot
         return self._latest
 
+    def newest(self) -> Snapshot | None:
+        """The last tick's."""
+        return self._latest
+
     def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
         """Ancestors without VRAM of the snapshot's processes."""
         return self._sampler.relatives(snapshot)

@@ -41,6 +41,9 @@ class Machine(Protocol):
     def snapshot(self, interval_s: float) -> Snapshot:
         """One tick. Never waits longer than a part of the interval for a late reading."""
 
+    def newest(self) -> Snapshot | None:
+        """Of the last tick; None before the first, and where nothing of this host is shown."""
+
     def relatives(self, snapshot: Snapshot) -> tuple[Relative, ...]:
         """Ancestors without VRAM of the snapshot's processes."""
 

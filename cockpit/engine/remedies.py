@@ -22,6 +22,7 @@ from cockpit.act.relaunch import Relaunch
 from cockpit.act.suggest import locate, suggest_first
 from cockpit.diagnose.wheels import fitting_build
 from cockpit.engine.first_step import FirstStep
+from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.relaunches import relaunch
@@ -218,15 +219,19 @@ def _admin(of: _Wanted) -> Action:
     if len(lines) != 1 or _SHELL_ONLY & set(lines[0]):
         return _Told(of.values)
     try:
-        words = tuple(tuple(shlex.split(line)) for line in lines)
-        return AdminStep(
+        words = tuple(shlex.split(lines[0]))
+        step = AdminStep(
             title=of.values["title"],
-            commands=tuple(one[1:] if one[:1] == ("sudo",) else one for one in words),
+            commands=(words[1:] if words[:1] == ("sudo",) else words,),
             why="",
             loses=of.values["loses"],
             verify=of.values["verify"],
             in_terminal=True,
         )
+        wanted = removal(words)
+        if wanted is None:
+            return step
+        return GuardedStep(step, wanted, lambda: of.machine.newest() or of.known.snapshot)
     except (ValueError, UsageError):  # a quote without its end; a shell
         return _Told(of.values)
 

@@ -83,6 +83,11 @@ def test_its_environment_is_passed_on_without_what_is_ours(start: Start) -> None
     assert not found.outside
 
 
+def test_an_empty_entry_of_pythonpath_is_not_passed_on_for_it_means_the_working_directory() -> None:
+    # what `export PYTHONPATH=$PYTHONPATH:/code` leaves where it was not set
+    assert jobs.passed_on({"PYTHONPATH": ":/code::"}) == {"PYTHONPATH": "/code"}
+
+
 def test_a_process_that_is_no_python_is_called_by_its_name(start: Start) -> None:
     found = jobs.of_process(start(["/bin/bash", "-c", "echo ready; read -t 60 x < <(sleep 60)"]))
     assert found.python is None

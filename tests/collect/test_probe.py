@@ -46,6 +46,40 @@ def test_an_interpreter_tells_of_itself() -> None:
     assert answer.child.failure is None
 
 
+@pytest.mark.parametrize("name", ["interpreter", "driver", "pytorch"])
+def test_nothing_that_lies_in_the_working_directory_is_imported(tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "it-ran"
+    trap = f"open({str(mark)!r}, 'a').write(__name__); raise SystemExit(0)"
+    for module in ("json", "ctypes", "importlib", "traceback", "warnings", "subprocess", "torch"):
+        (tmp_path / f"{module}.py").write_text(trap)
+    answer = ask(sys.executable, name, cwd=str(tmp_path))
+    assert not mark.exists(), mark.read_text()
+    assert answer.facts
+
+
+def test_the_fresh_process_of_the_driver_probe_does_not_look_there_either(tmp_path: Path) -> None:
+    (tmp_path / "ctypes.py").write_text("open('it-ran', 'w')")
+    code = (
+        "import runpy, sys; sys.path[:] = [p for p in sys.path if p]\n"
+        f"runpy.run_path({str(PROBES / 'driver.py')!r})['without_mask']()"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_what_pythonpath_and_the_environment_name_is_still_found(tmp_path: Path) -> None:
+    package = tmp_path / "extra" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    facts = ask(
+        sys.executable,
+        cwd=str(tmp_path),
+        environment={**os.environ, "PYTHONPATH": str(tmp_path / "extra")},
+    ).into(InterpreterFacts)
+    assert facts is not None
+    assert facts.has_torch
+
+
 @needs_torch
 def test_real_torch_tells_its_build_and_computes_nothing_unasked() -> None:
     answer = ask(TORCH, "pytorch", limit_s=90.0)

@@ -70,7 +70,10 @@ def without_mask() -> int | None:
     import subprocess
 
     environment = {n: v for n, v in os.environ.items() if n != "CUDA_VISIBLE_DEVICES"}
-    code = "import ctypes; print('answer', ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    code = (
+        "import sys; sys.path[:] = [p for p in sys.path if p]; "  # not the working directory
+        "import ctypes; print('answer', ctypes.CDLL('libcuda.so.1').cuInit(0))"
+    )
     run = subprocess.run(
         [sys.executable, "-B", "-c", code], env=environment, stdout=subprocess.PIPE, check=False
     )

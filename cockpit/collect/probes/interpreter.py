@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 
 
 def main() -> None:
     """One line: version, prefix, and whether torch could be imported."""
-    sys.path[:] = [entry for entry in sys.path if entry]  # not what lies in the working directory
-    import importlib.util
-
     try:
         found = importlib.util.find_spec("torch")
     except Exception:  # noqa: BLE001 - a broken finder of the job's environment
