@@ -58,11 +58,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def _may_be_made_in(folder: Path) -> bool:
-    """Ours, or root's where only root can write: in a /tmp somebody else may be there first."""
+    """Ours, or root's where only root can write, or where nobody takes away another's (a /tmp).
+
+    Who was there first in a /tmp owns what he made: then it is not ours, and is not used.
+    """
     owners = _owners(folder)
     if owners <= _machine():
         try:
-            return not folder.stat().st_mode & stat.S_IWOTH
+            mode = folder.stat().st_mode
+            return not mode & stat.S_IWOTH or bool(mode & stat.S_ISVTX)
         except OSError:  # a link to nothing
             return False
     return owners == {os.geteuid()}

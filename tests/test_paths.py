@@ -84,7 +84,8 @@ def test_a_user_has_none_that_is_another_users_or_where_anybody_may_be_first(
     tmp_path.chmod(0o755)
     as_user(monkeypatch, OTHER)
     assert state_directory({"XDG_STATE_HOME": str(made(tmp_path / "bob", 1003))}) is None
-    assert state_directory({"XDG_STATE_HOME": str(made(tmp_path / "tmp", 0, 0o1777))}) is None
+    assert state_directory({"XDG_STATE_HOME": str(made(tmp_path / "open", 0, 0o777))}) is None
+    assert state_directory({"XDG_STATE_HOME": str(made(tmp_path / "tmp", 0, 0o1777))}) is not None
     theirs = made(tmp_path / "mine/cockpit", 1003).parent
     os.chown(theirs, OTHER, OTHER)
     assert state_directory({"XDG_STATE_HOME": str(theirs)}) is None

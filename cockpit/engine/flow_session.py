@@ -194,6 +194,9 @@ class FlowSession:
         if preview.typed is not None and answer.typed != preview.typed:
             raise RefusedError(f"Not confirmed: `{clean(preview.typed)}` has to be typed.")
         remedy = self._chosen_one().remedy
+        refusal = self._chosen_one().action.preview().refusal if remedy.kind == "admin" else None
+        if refusal is not None:  # somebody uses the GPU by now
+            raise RefusedError(refusal)
         by_machine = remedy.kind in remedies.JOURNALLED_BY_MACHINE
         journal = None if by_machine else self.tools.facts.journal
         self._lines = Journalled(journal, remedy.kind, preview, remedy.pids)
