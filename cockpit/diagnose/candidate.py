@@ -36,6 +36,8 @@ class Candidate:
     """Indices of more lines that it rests on."""
     why: str = ""
     """What this log's numbers say, before the cause's general explanation."""
+    title: str = ""
+    """Where the cause's own would claim more than the log says."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Sign:
     facts: Callable[[Log], Facts] | None = None
     also: tuple[tuple[str, str], ...] = ()
     not_: tuple[str, ...] = ()
+    why: str = ""
+    title: str = ""
 
 
 @cache
@@ -99,6 +103,8 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
             sign.also,
             sign.not_,
             tuple(places),
+            sign.why,
+            sign.title,
         )
 
 

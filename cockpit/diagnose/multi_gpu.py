@@ -67,7 +67,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "shm_too_small",
-        r"exitcode ?: -7\b|exit code:? 135\b|Signal 7 \(SIGBUS\)|Bus error \(core dumped\)",
+        r"exitcode ?: -7\b|exit (?:code|status):? 135\b|SIGBUS\b|Bus error \(core dumped\)",
         ECHO + 6,
         0.7,
     ),
