@@ -61,6 +61,16 @@ class Sign:
     title: str = ""
 
 
+LOADER_ENDED = (
+    r"ConnectionResetError: \[Errno 104\]|DataLoader worker \(pid[^\n]{1,60}\) exited unexpectedly"
+)
+LOADER = r"DataLoader worker|torch/(?:multiprocessing|utils/data)/|multiprocessing/resource_sharer"
+SEVERAL_RANKS = (
+    r"NCCL|Gloo|torchrun|c10d|torch/distributed|torch\.distributed|ProcessGroup|\brank ?\d|TCPStore"
+    r"|EngineDead|ChildFailed"
+)
+
+
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
     """Signs ignore case; a blank stands for white space, ``" ?"`` for white space or none."""
@@ -94,6 +104,7 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
         if line.rank is not None:
             facts.setdefault("rank", line.rank)
         places = [log.index_at(one.start()) for one in (*needed, *extra) if one]
+        places = [one for one in places if not log.lines[one].text.lstrip().startswith('File "')]
         yield Candidate(
             sign.cause,
             sign.weight,

@@ -11,7 +11,10 @@ from cockpit.diagnose.candidate import (
     ECHO,
     EXCEPTION,
     HARDWARE,
+    LOADER,
+    LOADER_ENDED,
     NOTICE,
+    SEVERAL_RANKS,
     SPECIFIC,
     STATE,
     Candidate,
@@ -117,6 +120,21 @@ SIGNS: tuple[Sign, ...] = (
         unless=(r"\bkill -(?:9|KILL)\b", r"out of memory\. Tried to allocate"),
         why=_ONLY_SIGNAL,
         title="Killed by SIGKILL: the kernel's out-of-memory killer, or somebody's kill -9",
+    ),
+    Sign(
+        "host_oom",
+        LOADER_ENDED,
+        STATE + 8,
+        0.4,
+        needs=(LOADER,),
+        facts=lambda _: {"only_signal": True},
+        unless=(SEVERAL_RANKS,),
+        also=(("shm_too_small", "a full /dev/shm ends a loader process as well (bus error)"),),
+        why=(
+            "A loader process ended without a word; most often the kernel killed it because memory "
+            "ran out, and the kernel log tells. If so:"
+        ),
+        title="A loader process was ended from outside: host memory, or /dev/shm",
     ),
     Sign(
         "host_oom",
