@@ -201,7 +201,9 @@ def _all_wait(view: View, job: Sequence[Process]) -> Iterator[Claim]:
     frame, steady = _stuck_at(looks)
     if looks and not steady:
         return
-    who = f"All {len(job)} ranks wait" if len(job) > 1 else f"Rank {number_of(first)} waits"
+    count, size = len(job), first.world_size or 0
+    all_of = f"{count} of {size}" if size > count else f"All {count}"
+    who = f"{all_of} ranks wait" if count > 1 else f"Rank {number_of(first)} waits"
     where = f": {short_place(frame)}" if frame is not None else ""
     yield Claim(
         cause="collective_timeout",

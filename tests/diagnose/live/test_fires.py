@@ -452,6 +452,7 @@ def test_a_hang_after_a_lost_gpu_names_it_and_whose_stacks_to_take() -> None:
     told = play(lost_and_waited_for, 90)
     _, hang = told.first("collective_timeout")
     assert any(one.text.startswith("GPU 2 is lost") for one in hang.evidence)
+    assert hang.title == "2 of 3 ranks wait in NCCL"
     assert hang.also[0].cause == "gpu_off_bus"
     values = [one.value for one in hang.fixes]
     assert "for pid in 4711 4712; do py-spy dump --pid $pid; done" in values
