@@ -105,6 +105,19 @@ class RunRecord(Struct, frozen=True, kw_only=True):
             return run_output.read_lines(self.directory, limit)
         return []
 
+    def log(self) -> bytes:
+        """The kept output, and one line about the end where it is known: what a diagnosis reads.
+
+        ``[the run was ended by SIGKILL]`` or ``[exit status 3]``; a signal leaves no other trace.
+        """
+        lines = self.output()
+        if self.exit is not None:
+            by = self.exit.signal
+            lines.append(
+                f"[the run was ended by {by}]" if by else f"[exit status {self.exit.status}]"
+            )
+        return "\n".join(lines).encode(errors="replace")
+
     def processes(self) -> tuple[RunProcess, ...]:
         """In the order of their pids."""
         folder = os.path.join(self.directory, "processes")

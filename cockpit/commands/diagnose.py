@@ -53,7 +53,7 @@ def _kept_output(pid: int) -> bytes:
     if folder is not None:
         record = run_record.record_of(str(folder), pid)
         if record is not None:
-            return "\n".join(record.output()).encode()
+            return record.log()
     raise TargetGoneError(
         f"No output of process {pid} is kept: only that of runs started with `cockpit run` is. "
         "Give the file that it wrote: cockpit diagnose FILE."

@@ -36,6 +36,8 @@ class Candidate:
     """Indices of more lines that it rests on."""
     why: str = ""
     """What this log's numbers say, before the cause's general explanation."""
+    title: str = ""
+    """Where the cause's own would claim more than the log says."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,18 @@ class Sign:
     facts: Callable[[Log], Facts] | None = None
     also: tuple[tuple[str, str], ...] = ()
     not_: tuple[str, ...] = ()
+    why: str = ""
+    title: str = ""
+
+
+LOADER_ENDED = (
+    r"ConnectionResetError: \[Errno 104\]|DataLoader worker \(pid[^\n]{1,60}\) exited unexpectedly"
+)
+LOADER = r"DataLoader worker|torch/(?:multiprocessing|utils/data)/|multiprocessing/resource_sharer"
+SEVERAL_RANKS = (
+    r"NCCL|Gloo|torchrun|c10d|torch/distributed|torch\.distributed|ProcessGroup|\brank ?\d|TCPStore"
+    r"|EngineDead|ChildFailed"
+)
 
 
 @cache
@@ -90,6 +104,7 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
         if line.rank is not None:
             facts.setdefault("rank", line.rank)
         places = [log.index_at(one.start()) for one in (*needed, *extra) if one]
+        places = [one for one in places if not log.lines[one].text.lstrip().startswith('File "')]
         yield Candidate(
             sign.cause,
             sign.weight,
@@ -99,6 +114,8 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
             sign.also,
             sign.not_,
             tuple(places),
+            sign.why,
+            sign.title,
         )
 
 

@@ -83,7 +83,8 @@ def pci(facts: Facts, _done: Done) -> Verdict:
         "No NVIDIA GPU is on the PCI bus of this machine.",
         (seen("sysfs", "/sys/bus/pci/devices has no display controller of vendor 0x10de"),),
         "container_without_gpu",
-        fixes=() if facts.job.container else (_NO_HARDWARE,),
+        # A container's sysfs shows the host's bus: no option of its start helps.
+        fixes=(_NO_HARDWARE,),
     )
 
 

@@ -251,6 +251,8 @@ def _health(gpu: Gpu) -> tuple[Evidence, ...]:
 def peer_to_peer(facts: Facts, _done: Done) -> Verdict:
     """How the job's GPUs reach each other."""
     inside = {gpu.index for gpu in _gpus(facts)}
+    if not inside:
+        return silent("There is no GPU.")
     if len(inside) < 2:
         return silent("One GPU has no peer.")
     links = [one for one in facts.snapshot.topology if {one.a, one.b} <= inside]

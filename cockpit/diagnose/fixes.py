@@ -41,7 +41,8 @@ def fill(text: str, facts: dict[str, Any]) -> str:
 
 
 def render(repair: Repair, facts: dict[str, Any]) -> tuple[Fix, ...]:
-    """The rows that this run's facts allow."""
+    """The rows that this run's facts allow; a value that is known to be empty allows none."""
+    facts = {"stacks_of": _stacks_of(facts), **facts}
     return tuple(
         Fix(
             title=fill(row.title, facts),
@@ -53,8 +54,20 @@ def render(repair: Repair, facts: dict[str, Any]) -> tuple[Fix, ...]:
             verify=fill(row.verify or repair.verify, facts),
         )
         for row in repair.rows
-        if not row.wants or facts.get(row.wants) not in (None, "", [], ())
+        if (not row.wants or facts.get(row.wants) not in (None, "", [], ()))
+        and not any(facts.get(name) == "" for name in _SLOT.findall(row.value))
     )
+
+
+def _stacks_of(facts: dict[str, Any]) -> str:
+    """The command that shows the stacks of the ranks in question, of whose pids that are known."""
+    pids = facts.get("rank_pids")
+    if isinstance(pids, list) and pids:
+        if len(pids) == 1:
+            return f"py-spy dump --pid {pids[0]}"
+        return f"for pid in {' '.join(map(str, pids))}; do py-spy dump --pid $pid; done"
+    rank = facts.get("culprit_rank")
+    return f"py-spy dump --pid <pid of {'each rank' if rank is None else f'rank {rank}'}>"
 
 
 def _word(value: Any, name: str) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from cockpit.diagnose.candidate import (
     ECHO,
     EXCEPTION,
+    LOADER,
     NOTICE,
+    SEVERAL_RANKS,
     SPECIFIC,
     STATE,
     Candidate,
@@ -67,7 +69,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "shm_too_small",
-        r"exitcode ?: -7\b|exit code:? 135\b|Signal 7 \(SIGBUS\)|Bus error \(core dumped\)",
+        r"exitcode ?: -7\b|exit (?:code|status):? 135\b|SIGBUS\b|Bus error \(core dumped\)",
         ECHO + 6,
         0.7,
     ),
@@ -90,7 +92,10 @@ SIGNS: tuple[Sign, ...] = (
         SPECIFIC,
         0.95,
         needs=(r"c10d|torch|29500|master|rdzv|TCPStore|socket\.cpp",),
-        more=(r"users:\(\([^\n]{0,60}?pid=(?P<pid>\d+)", r"(?:port: |:)(?P<port>\d{4,5})\b"),
+        more=(
+            r"users:\(\([^\n]{0,60}?pid=(?P<pid>\d+)",
+            r"(?:port[:=]? ?|\]:|\d:|localhost:|sport = :)(?P<port>\d{4,5})\b",
+        ),
     ),
     Sign(
         "nccl_version_mismatch",
@@ -251,7 +256,7 @@ def _peer_died(log: Log) -> Iterator[Candidate]:
         rf"{_PEER}|ncclRemoteError|remote process exited or there was a network error"
         r"|Watchdog caught collective|EngineDeadError|ChildFailedError",
     )
-    if echo is None:
+    if echo is None or _is_loader_alone(log):
         return
     named = search(log, _PEER)
     facts: Facts = {"peer": named["peer"]} if named and named["peer"] else {}
@@ -267,6 +272,12 @@ def _peer_died(log: Log) -> Iterator[Candidate]:
             yield Candidate("peer_died", ECHO + 12, died, 0.85, facts, lines=(index,), why=why)
     elif named or "ncclRemoteError" in log.text or "remote process exited" in log.text:
         yield Candidate("peer_died", ECHO + 4, index, 0.7, facts)
+
+
+def _is_loader_alone(log: Log) -> bool:
+    """A loader's process ended, in a run without other ranks: no peer died."""
+    ranks = any(line.rank is not None for line in log.lines) or search(log, SEVERAL_RANKS)
+    return search(log, LOADER) is not None and not ranks
 
 
 def _first_death(log: Log) -> int | None:

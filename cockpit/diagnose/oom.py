@@ -11,8 +11,12 @@ from cockpit.diagnose.candidate import (
     ECHO,
     EXCEPTION,
     HARDWARE,
+    LOADER,
+    LOADER_ENDED,
     NOTICE,
+    SEVERAL_RANKS,
     SPECIFIC,
+    STATE,
     Candidate,
     Facts,
     Sign,
@@ -73,6 +77,12 @@ def _budget_sizes(log: Log) -> Facts:
     return {} if found is None or size is None else {"cache_bytes": -size if found[1] else size}
 
 
+_ONLY_SIGNAL = (
+    "The run ended by SIGKILL, which no program can catch and explain. The kernel sends it when "
+    "memory runs out, a person or a scheduler for reasons of their own; the kernel log tells "
+    "which. If it was the kernel:"
+)
+
 SIGNS: tuple[Sign, ...] = (
     Sign("host_oom", _DMESG_KILL, HARDWARE, 0.97),
     Sign("host_oom", r"oom-kill:constraint=.{0,400}?pid=(?P<pid>\d{1,9})", HARDWARE, 0.95),
@@ -92,7 +102,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "host_oom",
-        r"exitcode ?: -9\b|exit(?:ed with)?(?: status| code)?:? 137\b|Signal 9 \(SIGKILL\)",
+        r"exitcode ?: -9\b|(?<!\[)exit(?:ed with)?(?: status| code)?:? 137\b|Signal 9 \(SIGKILL\)",
         ECHO + 5,
         0.6,
         unless=(r"\bkill -(?:9|KILL)\b", r"out of memory\. Tried to allocate"),
@@ -100,6 +110,31 @@ SIGNS: tuple[Sign, ...] = (
             r"exitcode ?: -9\b.{0,40}?pid: (?P<pid>\d{1,9})",
             r"SIGKILL\) received by PID (?P<pid>\d+)",
         ),
+    ),
+    Sign(
+        "host_oom",
+        r"\[(?:the run was ended by SIGKILL|exit status 137)\]",
+        STATE + 9,
+        0.5,
+        facts=lambda _: {"only_signal": True},
+        unless=(r"\bkill -(?:9|KILL)\b", r"out of memory\. Tried to allocate"),
+        why=_ONLY_SIGNAL,
+        title="Killed by SIGKILL: the kernel's out-of-memory killer, or somebody's kill -9",
+    ),
+    Sign(
+        "host_oom",
+        LOADER_ENDED,
+        STATE + 8,
+        0.4,
+        needs=(LOADER,),
+        facts=lambda _: {"only_signal": True},
+        unless=(SEVERAL_RANKS,),
+        also=(("shm_too_small", "a full /dev/shm ends a loader process as well (bus error)"),),
+        why=(
+            "A loader process ended without a word; most often the kernel killed it because memory "
+            "ran out, and the kernel log tells. If so:"
+        ),
+        title="A loader process was ended from outside: host memory, or /dev/shm",
     ),
     Sign(
         "host_oom",

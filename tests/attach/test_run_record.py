@@ -45,6 +45,26 @@ def recorded(state: Path, *, ended: bool = True, **changes: object) -> str:
     return directory
 
 
+@pytest.mark.parametrize(
+    ("status", "signal", "last"),
+    [
+        (0, None, b"[exit status 0]"),
+        (3, None, b"[exit status 3]"),
+        (137, "SIGKILL", b"[the run was ended by SIGKILL]"),
+    ],
+)
+def test_the_log_of_a_run_ends_with_how_it_ended(
+    tmp_path: Path, status: int, signal: str | None, last: bytes
+) -> None:
+    directory = create(str(tmp_path))
+    recorder = Recorder(directory)
+    recorder.begin(meta(directory))
+    recorder.write(b"step 1\n")
+    assert load_run(directory).log() == b"step 1"
+    recorder.end(status, signal)
+    assert load_run(directory).log() == b"step 1\n" + last
+
+
 # -- output ----------------------------------------------------------------------------------
 
 

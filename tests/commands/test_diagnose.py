@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,38 @@ def test_a_missing_file_and_a_pid_without_a_record_exit_5_with_a_sentence() -> N
         run = cockpit(*arguments)
         assert (run.returncode, run.stdout) == (5, b"")
         assert run.stderr.startswith(b"cockpit: ")
+
+
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"\n")
+    run = cockpit(str(tmp_path / "log"))
+    assert (run.returncode, run.stdout.splitlines()[0]) == (1, b"The file is empty")
+
+
+def test_a_kept_run_that_was_killed_did_not_end_well(tmp_path: Path) -> None:
+    loop = "import os; print('step 1 loss 2.0', flush=True); os.kill(os.getpid(), 9)"
+    command = [sys.executable, "-m", "cockpit"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    subprocess.run(
+        [*command, "run", "--", sys.executable, "-c", loop],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+    )
+    (meta,) = tmp_path.glob("cockpit/runs/*/meta.json")
+    pid = str(json.loads(meta.read_bytes())["pid"])
+    run = subprocess.run(
+        [*command, "diagnose", "--pid", pid, "--json"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+    )
+    finding = json.loads(run.stdout)
+    assert (finding["cause"], finding["confidence"]) == ("host_oom", 0.5)
+    assert finding["evidence"][-1]["text"] == "[the run was ended by SIGKILL]"
+    assert finding["fixes"][0]["value"].startswith("journalctl")
 
 
 def test_a_file_and_a_pid_together_are_wrong_usage() -> None:

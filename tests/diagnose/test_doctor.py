@@ -595,6 +595,18 @@ def test_the_first_failed_step_is_the_finding_and_later_ones_wait_for_it() -> No
     )
 
 
+def test_a_container_of_a_machine_without_a_gpu_is_not_first_told_to_start_anew() -> None:
+    facts = with_(kernel__gpus=(), error="library_not_found", job__container="docker:1")
+    found = judge(facts).finding
+    assert found is not None
+    assert found.fixes[0].value == "lspci -d 10de:"
+
+
+def test_no_gpu_at_all_is_not_called_one_without_a_peer() -> None:
+    by_id = {one.id: one.sentence for one in judge(with_(error="library_not_found")).checks}
+    assert by_id["peer_to_peer"] == "There is no GPU."
+
+
 def test_a_cause_that_is_not_known_is_called_unknown() -> None:
     found = judge(with_(error="unknown")).finding
     assert found is not None

@@ -60,7 +60,10 @@ def _lost(gpu: Gpu, event: Event | None) -> Claim:
         says=(said("NVML answers GPU_IS_LOST for it."), *(said(w, "events") for w in words)),
         confidence=0.98,
         gpu=gpu.index,
-        facts={"pci": gpu.pci_bus_id, "xid": event.xid if event is not None else None},
+        facts={
+            "pci": gpu.pci_bus_id,
+            "xid": event.xid if event is not None else None,
+        },
         hold_s=0.0,
         at_once=True,
     )

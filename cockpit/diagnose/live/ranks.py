@@ -93,6 +93,7 @@ def _behind(
             *_away_words(view, guilty),
             *_stack_words(culprit, frame, looks),
             *_step_words(view, job),
+            *_lost_words(view),
         ),
         confidence=0.93 if frame is not None and steady else 0.75,
         gpu=main_gpu(culprit),
@@ -100,6 +101,7 @@ def _behind(
         facts={
             "culprit_rank": numbers[0],
             "ranks": numbers,
+            "rank_pids": [rank.pid for rank in guilty[:MOST_LOOKED_AT]],
             "place": place(frame),
             "waiting_ranks": [number_of(rank) for rank in spinning],
         },
@@ -199,7 +201,9 @@ def _all_wait(view: View, job: Sequence[Process]) -> Iterator[Claim]:
     frame, steady = _stuck_at(looks)
     if looks and not steady:
         return
-    who = f"All {len(job)} ranks wait" if len(job) > 1 else f"Rank {number_of(first)} waits"
+    count, size = len(job), first.world_size or 0
+    all_of = f"{count} of {size}" if size > count else f"All {count}"
+    who = f"{all_of} ranks wait" if count > 1 else f"Rank {number_of(first)} waits"
     where = f": {short_place(frame)}" if frame is not None else ""
     yield Claim(
         cause="collective_timeout",
@@ -208,16 +212,40 @@ def _all_wait(view: View, job: Sequence[Process]) -> Iterator[Claim]:
             *_waiting_words(view, job),
             *((said(f"Rank {number_of(first)} is at {place(frame)}.", "stacks"),) if frame else ()),
             *_step_words(view, job),
+            *_lost_words(view),
         ),
         confidence=0.7 if looks else 0.55,
         gpu=main_gpu(first),
         pid=first.pid,
         severity="warning",
-        facts={"place": place(frame), "ranks": [number_of(rank) for rank in job]},
-        also=(("rank_behind", "the missing rank may be on another node"),),
+        facts={
+            "place": place(frame),
+            "ranks": [number_of(rank) for rank in job],
+            "rank_pids": [rank.pid for rank in job[:MOST_LOOKED_AT]],
+        },
+        also=_also(view),
         hold_s=45.0,
         share=0.9,
     )
+
+
+def _lost_gpus(view: View) -> str:
+    lost = [gpu.index for gpu in view.snapshot.gpus if gpu.state == "lost"]
+    are = "is" if len(lost) == 1 else "are"
+    names = f"GPU{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+    return f"{names} {are} lost: a rank that ran there cannot come" if lost else ""
+
+
+def _lost_words(view: View) -> Iterator[Evidence]:
+    """Its process may have ended, and the others wait for it."""
+    if words := _lost_gpus(view):
+        yield said(f"{words}.")
+
+
+def _also(view: View) -> tuple[tuple[str, str], ...]:
+    if words := _lost_gpus(view):
+        return (("gpu_off_bus", words),)
+    return (("rank_behind", "the missing rank may be on another node"),)
 
 
 def _lone_ranks(view: View) -> Iterator[Claim]:
@@ -267,7 +295,11 @@ def _slow_rank(view: View, rank: Process, gpu: int, util: float, count: int) -> 
         confidence=0.65,
         gpu=gpu,
         pid=rank.pid,
-        facts={"rank": number, "culprit_rank": number, "place": place(frame)},
+        facts={
+            "rank": number,
+            "culprit_rank": number,
+            "place": place(frame),
+        },
         hold_s=15.0,
         share=0.8,
         clear_s=20.0,

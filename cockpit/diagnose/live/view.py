@@ -78,6 +78,13 @@ class View:
         ]
 
 
+def other_gpus(view: View, gpu: int | None) -> str:
+    """Those that answer without this one, as CUDA_VISIBLE_DEVICES has them; "" for none."""
+    if gpu is None:
+        return ""
+    return ",".join(str(index) for index in sorted(view.gpus) if index != gpu)
+
+
 def is_rank(process: Process) -> bool:
     """One of several by its environment, or a child of ``torch.multiprocessing.spawn``."""
     if process.rank is not None:

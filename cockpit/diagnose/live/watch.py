@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from cockpit.diagnose.live.claim import Claim
 from cockpit.diagnose.live.latch import Latch
 from cockpit.diagnose.live.look import Looks
 from cockpit.diagnose.live.past import Past
-from cockpit.diagnose.live.view import View
+from cockpit.diagnose.live.view import View, other_gpus
 from cockpit.model.finding import Finding
 from cockpit.model.run import Run
 from cockpit.model.run_history import RunHistory
@@ -57,6 +58,16 @@ FAMILIES = (
     _Family(on_cpu.find, 1.9),
     _Family(placement.find, 2.9),
 )
+
+LEAVE_ONE_OUT = frozenset({"gpu_off_bus", "straggler", "pcie_width"})
+"""Causes that a repair answers by going on with the other GPUs."""
+
+
+def _placed(view: View, claim: Claim) -> Claim:
+    if claim.cause not in LEAVE_ONE_OUT:
+        return claim
+    rest = {"the_other_gpus": other_gpus(view, claim.gpu)}
+    return dataclasses.replace(claim, facts={**claim.facts, **rest})
 
 
 class LiveFindings:
@@ -101,7 +112,7 @@ class LiveFindings:
             at_s, _ = self._claims[number]
             if self._at_once or view.now_s - at_s >= family.every_s:
                 self._claims[number] = (view.now_s, list(family.find(view)))
-        return [claim for _, claims in self._claims for claim in claims]
+        return [_placed(view, claim) for _, claims in self._claims for claim in claims]
 
     def _warm(self, runs: tuple[Run, ...], now_s: float) -> tuple[Run, ...]:
         """Without those in their first steps, in which memory rises and shall."""

@@ -579,7 +579,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "env",
                 "Go on with the other GPUs",
-                "CUDA_VISIBLE_DEVICES=<the other GPUs>",
+                "CUDA_VISIBLE_DEVICES={the_other_gpus}",
                 "only {pci} is gone",
             ),
             Row(

@@ -262,6 +262,14 @@ REPAIRS: dict[str, Repair] = {
         (
             Row(
                 "command",
+                "Ask the kernel log who ended it",
+                "journalctl -k -b --no-pager | grep -iE 'oom-kill|Out of memory|Killed process'",
+                "a line with its pid: memory ran out; none: somebody or a scheduler sent kill -9",
+                verify="a line of the same minute, or none",
+                wants="only_signal",
+            ),
+            Row(
+                "command",
                 "See the limit and what was used",
                 "free -h; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.events",
                 "tells host RAM from a container's or scheduler's limit",

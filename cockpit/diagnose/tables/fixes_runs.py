@@ -11,7 +11,7 @@ _MACHINE = "everything that runs on this machine"
 _STACKS = Row(
     "command",
     "See where each rank is while it hangs",
-    "py-spy dump --pid <pid of rank {culprit_rank}>",
+    "{stacks_of}",
     "the rank outside of a collective is the one",
 )
 _RECORDER = Row(
@@ -245,7 +245,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "env",
                 "Until then leave this GPU out",
-                "CUDA_VISIBLE_DEVICES=<the other GPUs>",
+                "CUDA_VISIBLE_DEVICES={the_other_gpus}",
                 "it holds the others back",
             ),
             Row(
@@ -310,6 +310,7 @@ REPAIRS: dict[str, Repair] = {
                 "Read the last lines of the ranks that report nothing",
                 "ranks other than {timed_out_ranks}",
                 "they did not come or did not finish",
+                wants="timed_out_ranks",
             ),
             _STACKS,
             _RECORDER,
@@ -499,6 +500,14 @@ REPAIRS: dict[str, Repair] = {
                 "See who listens and whether it works",
                 "ps -o user,pid,ppid,etime,cmd -p {pid}",
                 "a live job keeps its port; an own orphan (ppid 1) is `cockpit ps --stray`",
+                wants="pid",
+            ),
+            Row(
+                "command",
+                "See who listens on port {port}",
+                "ss -ltnp 'sport = :{port}'",
+                "another user's process shows no pid; then choose another port",
+                wants="port",
             ),
         ),
     ),
@@ -522,7 +531,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "env",
                 "Or leave it out",
-                "CUDA_VISIBLE_DEVICES=<the other GPUs>",
+                "CUDA_VISIBLE_DEVICES={the_other_gpus}",
                 "the others run at full speed again",
                 loses="one GPU",
             ),

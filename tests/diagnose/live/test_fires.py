@@ -441,6 +441,36 @@ def test_ten_snapshots_a_second_tell_it_no_earlier_than_one(name: str) -> None:
     assert fast.first(row.cause)[0] >= slow.first(row.cause)[0] - 3.0
 
 
+def lost_and_waited_for(second: float) -> Snapshot:
+    """GPU 2's rank is gone with its GPU, the two others wait for it."""
+    gpus = (waiting_in_nccl(0), waiting_in_nccl(1), a_gpu(2, state="lost"))
+    ranks = tuple(a_rank(rank, size=3) for rank in (0, 1))
+    return a_snapshot(second, *gpus, processes=ranks)
+
+
+def test_a_hang_after_a_lost_gpu_names_it_and_whose_stacks_to_take() -> None:
+    told = play(lost_and_waited_for, 90)
+    _, hang = told.first("collective_timeout")
+    assert any(one.text.startswith("GPU 2 is lost") for one in hang.evidence)
+    assert hang.title == "2 of 3 ranks wait in NCCL"
+    assert hang.also[0].cause == "gpu_off_bus"
+    values = [one.value for one in hang.fixes]
+    assert "for pid in 4711 4712; do py-spy dump --pid $pid; done" in values
+    assert not any("<" in value for value in values)
+
+
+def test_a_lost_gpu_is_left_out_by_the_numbers_of_the_others_where_there_are_any() -> None:
+    _, lost = play(lost_and_waited_for, 5).first("gpu_off_bus")
+    assert lost.fixes[0].value == "CUDA_VISIBLE_DEVICES=0,1"
+    _, only = play(lambda s: a_snapshot(s, a_gpu(0, state="lost")), 5).first("gpu_off_bus")
+    assert not any("CUDA_VISIBLE_DEVICES" in one.value for one in only.fixes)
+
+
+def test_the_stacks_of_the_rank_that_is_behind_are_asked_for_by_its_pid() -> None:
+    _, finding = play(hanging, 60).first("rank_behind")
+    assert finding.fixes[0].value == "py-spy dump --pid 4712"
+
+
 def test_the_brake_of_many_gpus_is_one_finding() -> None:
     told = play(lambda s: a_snapshot(s, *(a_gpu(i, **BRAKE) for i in range(8))), 20)
     assert [finding.title for _, finding in told] == ["8 GPUs: slowed by the power brake"]
