@@ -336,9 +336,13 @@ class FlowSession:
 
     def _first_findings(self, snapshot: Snapshot, say: Say) -> Snapshot:
         """The rules need some seconds of a machine, and the first look has none behind it."""
-        end = time.monotonic() + FIRST_FINDINGS_S
-        say(f"looking at the machine for {FIRST_FINDINGS_S:.0f} s at most")
+        end, told = time.monotonic() + FIRST_FINDINGS_S, False
         while time.monotonic() < end and not opening.shows_trouble(snapshot):
+            if self.tools.watched_s() > FINDINGS_WITHIN_S:
+                break
+            if not told:
+                say(f"looking at the machine for {FIRST_FINDINGS_S:.0f} s at most")
+            told = True
             if self._cancelled.wait(0.5):
                 break
             snapshot = self.tools.fresh()

@@ -122,6 +122,8 @@ def xids(known: Known) -> Judged:
 
 
 def _xids(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     rows = [
         one for one in known.snapshot.events if one.xid is not None and known.gpu in (None, one.gpu)
     ]
@@ -136,6 +138,8 @@ def memory_health(known: Known) -> Judged:
 
 
 def _memory_health(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     for one in known.snapshot.gpus:
         if known.gpu not in (None, one.index):
             continue

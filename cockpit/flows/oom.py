@@ -42,6 +42,8 @@ def _whose(known: Known) -> Judged:
         )
         told = f": {kills.listed(rows)}." if rows else ""
         return "bad", f"Other processes had filled the card.{held}{told}"
+    if known.snapshot.driver.error is not None:
+        return None
     if not rows:
         return "ok", f"Nobody holds memory{where} now."
     held = f"{plural(len(rows), 'process')} with {size(now)}{where}"
@@ -49,6 +51,8 @@ def _whose(known: Known) -> Judged:
 
 
 def _strays(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     found = [one for one in known.holders() if one.stray is not None]
     if not found:
         return "ok", "None holds memory there."

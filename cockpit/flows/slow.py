@@ -37,6 +37,8 @@ def _clocks(known: Known) -> Judged:
 
 
 def _clocks_now(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     for one in known.snapshot.gpus:
         if known.gpu not in (None, one.index):
             continue
