@@ -67,6 +67,14 @@ def seen(known: Known) -> Found:
     return Found(mark=mark, what=what, sentence=f"{clean(finding.title)}.")  # type: ignore[arg-type]
 
 
+def is_harmless(known: Known) -> bool:
+    """Of a log, and certain. Where it only shows no error, the user may still know of one."""
+    finding = known.finding
+    if finding is None or known.is_live:
+        return False
+    return finding.cause in HARMLESS and finding.confidence >= SURE
+
+
 def harmless(known: Known) -> Iterator[Found]:
     """What the log shows, what ended the run instead, and what is advised about that."""
     finding = known.finding

@@ -22,7 +22,6 @@ from cockpit.engine import flow_opening as opening
 from cockpit.engine import remedies
 from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_offers import Ready
-from cockpit.engine.flow_opening import HARMLESS
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.flow_store import Journalled
 from cockpit.engine.machine import Machine, Say
@@ -100,7 +99,7 @@ class FlowSession:
     def _begin_anywhere(self, say: Say) -> FlowState:
         """No flow was named: the log, a finding, or the machine tells which it is."""
         known = self._look(say)
-        if known.finding is not None and known.finding.cause in HARMLESS and not known.is_live:
+        if opening.is_harmless(known):
             return self._nothing_to_repair(known)
         flow = opening.flow_of(known, self.tools.facts.flow_of(known))
         if flow is None:

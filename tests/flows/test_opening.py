@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_known
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from cockpit.flows import FLOWS, machine
 from cockpit.flows.flow import Known
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Check, Checkup, Subject
+from cockpit.model.finding import Evidence
 from cockpit.model.flow import FlowRequest
 from cockpit.model.gpu import DriverError
 from cockpit.model.ledger import Explanation, Ledger
@@ -45,8 +47,6 @@ def without_driver(**changes: Any) -> Known:
 
 
 def known_with(facts: Known, **changes: Any) -> Known:
-    from dataclasses import replace as replace_known
-
     return replace_known(facts, snapshot=replace(facts.snapshot, **changes))
 
 
@@ -112,6 +112,9 @@ def test_what_a_run_got_over_is_not_repaired_and_what_ended_it_is_named() -> Non
     assert "What really ended the run: OSError" in opening.nothing_to_repair(facts)
     assert [one.mark for one in opening.harmless(facts)] == ["ok", "bad"]
     benign = known(request=LOG, finding=finding("benign", "kernel-fault"))
+    assert opening.is_harmless(benign)
+    quiet = finding("benign", "kernel-fault", confidence=0.7)
+    assert not opening.is_harmless(known(request=LOG, finding=quiet)), "it may be slow, say"
     assert opening.nothing_to_repair(benign).startswith("Nothing to repair")
 
 
@@ -123,9 +126,9 @@ def test_that_cuda_works_is_said_only_when_the_small_model_was_trained() -> None
         one = Check(id="small_success", title="t", status=status, sentence="s")  # type: ignore[arg-type]
         return Checkup(subject=Subject(sentence="s", python="/p"), checks=(one,))
 
-    for flow in ("no-cuda",):
-        assert "CUDA works" in told(flow, known(checkup=examined("pass"))).sentence
-        assert "not proven" in told(flow, known(checkup=examined("not_applicable"))).sentence
+    assert "CUDA works" in told("no-cuda", known(checkup=examined("pass"))).sentence
+    assert "not proven" in told("no-cuda", known(checkup=examined("not_applicable"))).sentence
+    for flow in ("no-cuda", "first-run"):
         assert "not known" in told(flow, known()).sentence
         state = told(flow, without_driver())
         assert state.remedies[0].values["lines"] == ("modprobe nvidia",)
@@ -183,8 +186,6 @@ def test_all_strays_are_only_ones_own_even_for_root() -> None:
 
 
 def test_memory_that_grows_is_looked_into_before_it_fails() -> None:
-    from cockpit.model.finding import Evidence
-
     evidence = (Evidence(text="GPU 0 is full in about 55 s.", line=None, source="rules"),)
     grows = finding("oom_growth", "oom", pid=1, evidence=evidence)
     facts = known(
