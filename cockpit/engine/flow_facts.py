@@ -30,6 +30,7 @@ from cockpit.engine.flow_subject import (
     process_of,
     ranks,
     run_words,
+    with_oom,
 )
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
@@ -178,13 +179,16 @@ class Facts:
             self._before = merged(self._before, self._measured(run))
         if "pace" in needs and run is not None:
             self._before = self._paced(run, say)
+        finding = self._finding(request, snapshot)
+        if not done:
+            self._before = with_oom(self._before, finding, snapshot)
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
         return Known(
             request=request,
             snapshot=snapshot,
             uid=self._machine.uid,
-            finding=self._finding(request, snapshot),
+            finding=finding,
             process=process,
             run=run,
             command=self._command,
@@ -199,7 +203,7 @@ class Facts:
     def subject(self, request: FlowRequest, known: Known | None) -> str:
         """``pid 4711 · rank 3 · train.py:156``."""
         parts = []
-        if request.pid is not None:
+        if request.pid is not None and self._is_there(request, known):
             parts.append(f"pid {request.pid}")
         if known is not None and known.process is not None and known.process.rank is not None:
             parts.append(f"rank {known.process.rank}")
@@ -213,10 +217,30 @@ class Facts:
             parts.append(clean(os.path.basename(place)))
         return " · ".join(parts)
 
+    def _is_there(self, request: FlowRequest, known: Known | None) -> bool:
+        """One that is gone has no pid any more; a process without a GPU is in no snapshot."""
+        if known is None or known.process is not None:
+            return True
+        return self._live and is_alive(request)
+
+    def of_finding(self, request: FlowRequest, known: Known) -> FlowRequest:
+        """A live finding says which process it is about, where the user named none."""
+        finding = known.finding
+        told = request.pid or request.log or request.run or request.command
+        if told or finding is None or finding.pid is None or finding.flow not in FROM_LOGS:
+            return request
+        found = process_of(known.snapshot, FlowRequest(pid=finding.pid))
+        if found is None or not known.may_end(found):
+            return request
+        ticks = found.start_ticks
+        return self.completed(replace(request, pid=found.pid, start_ticks=ticks))
+
     def _finding(self, request: FlowRequest, snapshot: Snapshot) -> Finding | None:
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
             return self._on_card(logged, snapshot)
+        if request.log is not None and process_of(snapshot, request) is None:
+            return logged  # what happens on this machine now is no answer to a log
         return live_finding(request, snapshot) or logged
 
     def _on_card(self, finding: Finding, snapshot: Snapshot) -> Finding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from msgspec.structs import replace as replace_struct
 
 from cockpit.act.action import Action, Console
 from cockpit.engine import flow_offers as offers
+from cockpit.engine import flow_opening as opening
 from cockpit.engine import remedies
 from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_offers import Ready
@@ -47,6 +49,7 @@ from cockpit.model.text import clean
 WHAT_IS_WRONG = "What is wrong?"
 FINDINGS_WITHIN_S = 25.0
 """The rules about slow runs judge by ten seconds of looks at the stack, and then hold on."""
+FIRST_FINDINGS_S = 2.0
 Row = TypeVar("Row")
 log = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class FlowSession:
     _state: State = field(default_factory=State)
     _known: Known | None = None
     _ready: list[Ready] = field(default_factory=list)
+    _aside: tuple[Found, ...] = ()
+    """Why it is another flow than the one that was asked for."""
     _confirmed: bool = False
     """The open question is for the face's terminal: the fix was confirmed already."""
     _lines: Journalled | None = None
@@ -86,14 +91,29 @@ class FlowSession:
         """Look around, up to the first question or choice. Raises CockpitError."""
         with self._alone():
             self.request = self.tools.facts.completed(self.request)
-            flow = self.request.flow
-            if flow is None:
-                known = self._look(say)
-                flow = self.tools.facts.flow_of(known)
-                if flow is None:
-                    return self._ask_what(known)
-            self._enter(flow)
-            return self._go_on(say)
+            if self.request.flow is not None:
+                self._enter(self.request.flow)
+                return self._go_on(say)
+            return self._begin_anywhere(say)
+
+    def _begin_anywhere(self, say: Say) -> FlowState:
+        """No flow was named: the log, a finding, or the machine tells which it is."""
+        known = self._look(say)
+        if opening.is_harmless(known):
+            return self._nothing_to_repair(known)
+        flow = opening.flow_of(known, self.tools.facts.flow_of(known))
+        if flow is None:
+            return self._ask_what(known)
+        self.request = self.tools.facts.of_finding(self.request, known)
+        self._enter(flow)
+        return self._go_on(say)
+
+    def _nothing_to_repair(self, known: Known) -> FlowState:
+        """What the log shows is no failure, or the run got over it."""
+        self._known = known
+        self._state = State(found=tuple(opening.harmless(known)))
+        self._state = machine.ended(self._state, opening.nothing_to_repair(known))
+        return self._end()
 
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
         """Move on. Raises UsageError for an answer to another question, or while a fix runs."""
@@ -297,6 +317,8 @@ class FlowSession:
         """Fresh; where findings count, once an engine that is young has seen enough for them."""
         snapshot = self.tools.fresh()
         pid, told = self.request.pid, False
+        if self._flow is None and self._asks_of_machine():
+            return self._first_findings(snapshot, say)
         while with_findings and self.tools.watched_s() < FINDINGS_WITHIN_S:
             there = any(one.pid == pid for one in snapshot.processes)
             found = any(one.flow == self.request.flow for one in snapshot.findings)
@@ -310,10 +332,28 @@ class FlowSession:
             snapshot = self.tools.fresh()
         return snapshot
 
+    def _asks_of_machine(self) -> bool:
+        asked = self.request
+        return not (asked.log or asked.run or asked.pid or asked.command)
+
+    def _first_findings(self, snapshot: Snapshot, say: Say) -> Snapshot:
+        """The rules need some seconds of a machine, and the first look has none behind it."""
+        end, told = time.monotonic() + FIRST_FINDINGS_S, False
+        while time.monotonic() < end and not opening.shows_trouble(snapshot):
+            if self.tools.watched_s() > FINDINGS_WITHIN_S:
+                break
+            if not told:
+                say(f"looking at the machine for {FIRST_FINDINGS_S:.0f} s at most")
+            told = True
+            if self._cancelled.wait(0.5):
+                break
+            snapshot = self.tools.fresh()
+        return snapshot
+
     def _ask_what(self, known: Known) -> FlowState:
         """No flow was named, and nothing tells which it is."""
         options = tuple((one.id, one.title) for one in FLOWS.values())
-        found = (Found(mark="ok", what="Anything seen?", sentence=_nothing_seen(known)),)
+        found = (opening.seen(known),)
         self._state = _asking("flow", WHAT_IS_WRONG, options, State(found=found))
         return self._shown()
 
@@ -327,7 +367,13 @@ class FlowSession:
             self._state = _asking(*question, state=self._state)
             return self._shown()
         known = self._known = self._look(say)
+        other = opening.other_flow(self._flow.id, known, self.tools.facts.flow_of(known))
+        if other is not None and not self._aside:
+            self._aside = opening.goes_on_as(self._flow.id, other, known)
+            self._enter(other)
+            return self._go_on(say)
         self._state = machine.looked(self._flow, self._state, known)
+        self._state = replace(self._state, found=(*self._aside, *self._state.found))
         if self._state.phase == "choosing":
             self._prepare(known)
         if self._state.phase == "ended":
@@ -418,14 +464,6 @@ def _at(rows: Sequence[Row], number: int) -> Row:
     if not 0 <= number < len(rows):
         raise UsageError(f"There is no answer number {number + 1}.")
     return rows[number]
-
-
-def _nothing_seen(known: Known) -> str:
-    if known.finding is not None:
-        return f"{clean(known.finding.title)}."
-    if known.snapshot.driver.error is not None:
-        return f"The driver: {clean(known.snapshot.driver.error.message)}"
-    return "Nothing that the cockpit can see is wrong just now."
 
 
 def _flow_id(text: str) -> FlowId:

@@ -51,6 +51,16 @@ def merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
     return replace(new, step_times_s=most, step=step)
 
 
+def with_oom(
+    before: RunMeasure | None, finding: Finding | None, snapshot: Snapshot
+) -> RunMeasure | None:
+    """A run that printed an OOM had one, though no agent inside it has counted."""
+    if before is None or before.ooms or finding is None or finding in snapshot.findings:
+        return before
+    failed = finding.flow == "oom" and finding.cause != "recovered"
+    return replace(before, ooms=1) if failed else before
+
+
 def ranks(request: FlowRequest, snapshot: Snapshot) -> list[Process]:
     """The processes of the same job; without a pid all ranks.
 

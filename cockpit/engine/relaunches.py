@@ -13,6 +13,7 @@ from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_changes import Changes
 from cockpit.act.relaunch_check import Terms
 from cockpit.act.script_files import read_script
+from cockpit.engine.master_port import other_port
 from cockpit.engine.run_looks import RunLooks, measure
 from cockpit.flows.flow import Known
 from cockpit.model.run_command import RunCommand, RunMeasure
@@ -92,6 +93,8 @@ def _freest(command: RunCommand, known: Known) -> Changes | None:
 
 def setting(name: str, command: RunCommand) -> Changes | None:
     """A named change of the environment; None: it is so already."""
+    if name == "master_port":
+        return other_port(command)
     if name == "library_path":
         return changes.without_foreign_libraries(command)
     if name == "hang_diagnostics":

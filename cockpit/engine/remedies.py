@@ -34,8 +34,8 @@ from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
 JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
-ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain"})
-"""Kinds that a demo has, too: they end in the machine's own actions."""
+ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
+"""Kinds that a demo has, too: they end in the machine's own actions, or in words."""
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
 """A line with one of these is for a person to read, not for exec."""
 
@@ -216,6 +216,8 @@ def _admin(of: _Wanted) -> Action:
     """With sudo in the user's terminal, where it is one plain command: what is confirmed is what
     runs, and of several the face would run the first only."""
     lines = of.values["lines"]
+    if of.machine.source != "live":  # sudo would be this host's
+        return _Told(of.values)
     if len(lines) != 1 or _SHELL_ONLY & set(lines[0]):
         return _Told(of.values)
     try:

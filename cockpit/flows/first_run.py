@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cockpit.flows import looks, no_cuda, reruns
-from cockpit.flows.flow import Flow, Known, Remedy
+from cockpit.flows.flow import Check, Flow, Known, Remedy
 
 
 def _first_step(known: Known) -> Iterator[Remedy]:
@@ -41,7 +41,14 @@ def _which_python(known: Known) -> Iterator[Remedy]:
 FLOW = Flow(
     id="first-run",
     title="The first training step on this machine",
-    checks=(looks.checkup,),
-    offers=(_first_step, no_cuda.installs, _which_python, reruns.from_checkup),
+    checks=(Check("Does the driver answer?", looks.driver), looks.checkup),
+    offers=(
+        _first_step,
+        no_cuda.installs,
+        _which_python,
+        reruns.from_checkup,
+        reruns.from_driver,
+    ),
+    good=looks.works,
     needs=frozenset({"checkup", "command"}),
 )

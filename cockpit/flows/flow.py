@@ -58,6 +58,23 @@ class Known:
         """A fact of the diagnosis; None when it has no such."""
         return self.finding.facts.get(name) if self.finding is not None else None
 
+    @property
+    def is_live(self) -> bool:
+        """The finding was seen on this machine, just now; it is not of a log."""
+        return self.finding is not None and self.finding in self.snapshot.findings
+
+    @property
+    def is_of_log(self) -> bool:
+        """It starts from a log, maybe of another machine, and no process of it lives here."""
+        return self.request.log is not None and self.process is None
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Neither a run, nor a process, log or command was named, and nothing is found."""
+        asked = self.request
+        told = asked.log or asked.run or asked.pid or asked.command
+        return not told and self.finding is None
+
     def may_end(self, process: Process) -> bool:
         """An own process, or root asks. The plan of the kill decides; this only chooses offers."""
         return process.start_ticks is not None and self.uid in (0, process.uid)
@@ -154,5 +171,7 @@ class Flow:
     """In the order in which an expert tries them."""
     questions: tuple[Question, ...] = ()
     needs: frozenset[Need] = frozenset({"command"})
-    good: str = "Nothing is wrong here."
+    good: Callable[[Known], str] | str = "Nothing is wrong here."
     """What is said when there is nothing to offer and nothing is bad."""
+    is_of_a_run: bool = False
+    """It is about one run: where nothing is told of that, nothing can be well or bad."""

@@ -7,16 +7,9 @@ from collections.abc import Iterator
 from cockpit.flows import looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 
-_HARDWARE = frozenset(
-    {
-        *("gpu_off_bus", "ecc_contained", "ecc_dbe", "remap_failure", "gsp_timeout"),
-        *("nvlink_fault", "device_state_bad", "reset_blocked"),
-    }
-)
-
 
 def _is_hardware(known: Known) -> bool:
-    return known.cause in _HARDWARE
+    return known.cause in looks.HARDWARE
 
 
 def _whose_fault(known: Known) -> Judged:
@@ -85,6 +78,7 @@ FLOW = Flow(
         Check("Program or hardware?", _whose_fault),
         Check("Xids?", looks.xids),
         Check("Memory of the card?", looks.memory_health),
+        Check("Can it be started again?", looks.command_line),
     ),
     offers=(
         reruns.after_patch,
@@ -96,4 +90,5 @@ FLOW = Flow(
         reruns.from_diagnosis,
     ),
     good="Nothing failed on the GPU.",
+    is_of_a_run=True,
 )

@@ -11,18 +11,20 @@ from cockpit.model.text import clean, clean_command, plural, sentence, shortened
 
 
 def strays(known: Known) -> Iterator[Remedy]:
-    """All strays of the user at once where there are several, then each."""
+    """All strays of the user at once where there are several, then each; root's list has those
+    of others as well, but one by one."""
     asked = _asked(known)
     found = [
         one
         for one in known.holders()
         if one.stray is not None and known.may_end(one) and one.pid not in asked
     ]
-    if len(found) > 1:
-        total = sum(one.vram_bytes or 0 for one in found)
+    own = [one for one in found if one.uid == known.uid]
+    if len(own) > 1:
+        total = sum(one.vram_bytes or 0 for one in own)
         yield kill(
-            found,
-            title=f"end all {len(found)} strays",
+            own,
+            title=f"end all {len(own)} strays",
             because=f"Together they hold {size(total)}.",
         )
     for one in found:
@@ -111,6 +113,21 @@ def words(process: Process) -> str:
 def _asked(known: Known) -> frozenset[int]:
     """Pids that were signalled in this flow, in vain."""
     return frozenset(pid for done in known.done if not done.verified for pid in done.pids)
+
+
+def is_same_job(known: Known, other: Process) -> bool:
+    """The process that the flow is about, its other ranks, its launcher and its workers."""
+    mine = known.process
+    if other.pid == known.request.pid:
+        return True
+    if mine is None or other.uid != mine.uid:
+        return False
+    if mine.pid == other.ppid or other.pid == mine.ppid:
+        return True
+    siblings = other.ppid == mine.ppid and mine.ppid not in (None, 0, 1)
+    if mine.world_size and mine.world_size == other.world_size:
+        return siblings or (other.cwd is not None and other.cwd == mine.cwd)
+    return siblings and bool(mine.command) and other.command[:2] == mine.command[:2]
 
 
 def is_idle(process: Process) -> bool:

@@ -8,7 +8,7 @@ from cockpit.flows import kills
 from cockpit.flows.flow import Judged, Known, Mark, Question
 from cockpit.model.flow import Found
 from cockpit.model.process import Process
-from cockpit.model.text import clean, plural
+from cockpit.model.text import clean, plural, sentence
 
 MOST_PROCESSES = 8
 _MARKS: dict[str, Mark] = {
@@ -64,8 +64,66 @@ def live(known: Known) -> Iterator[Found]:
             yield Found(mark="bad", what=clean(one.title), sentence=" ".join(words))
 
 
+def command_line(known: Known) -> Judged:
+    """A log alone does not say how its run was started."""
+    asked = known.request
+    if known.command is not None or asked.command or asked.log is None or not known.cause:
+        return None
+    if known.cause in ("unknown", "benign"):
+        return None
+    return "note", (
+        "The run's command line is not known. Give it after `--` (cockpit fix ... -- python "
+        "train.py ...) and it can be started again from here."
+    )
+
+
+HARDWARE = frozenset(
+    {
+        *("gpu_off_bus", "ecc_contained", "ecc_dbe", "remap_failure", "gsp_timeout"),
+        *("nvlink_fault", "device_state_bad", "reset_blocked"),
+    }
+)
+
+
+def now(known: Known, judged: Judged, contradicted_by: frozenset[str] = frozenset()) -> Judged:
+    """What is seen of this machine, beside a log that may be of another machine or day.
+
+    Left out where "ok" would contradict the log's own cause: here and now it proves nothing.
+    """
+    if judged is None or not known.is_of_log:
+        return judged
+    mark, words = judged
+    if mark == "ok" and known.cause in contradicted_by:
+        return None
+    return ("note" if mark == "bad" else mark), f"Now, on this machine: {words}"
+
+
+def driver(known: Known) -> Judged:
+    """Why NVML cannot be used; the steps of a checkup say it themselves."""
+    error = known.snapshot.driver.error
+    if error is None or known.checkup is not None:
+        return None
+    return "bad", clean(sentence(error.message))
+
+
+def works(known: Known) -> str:
+    """That CUDA works is said only where the small model was trained by it, and never guessed."""
+    checks = known.checkup.checks if known.checkup is not None else ()
+    if any(one.id == "small_success" and one.status == "pass" for one in checks):
+        return "CUDA works for this Python: the small model trained on the GPU."
+    if known.checkup is None:
+        return "Whether CUDA works is not known: the steps could not be looked at here."
+    return "No step fails, but the small model was not trained: that CUDA works is not proven."
+
+
 def xids(known: Known) -> Judged:
     """What the driver reported of this card lately."""
+    return now(known, _xids(known), HARDWARE)
+
+
+def _xids(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     rows = [
         one for one in known.snapshot.events if one.xid is not None and known.gpu in (None, one.gpu)
     ]
@@ -76,6 +134,12 @@ def xids(known: Known) -> Judged:
 
 def memory_health(known: Known) -> Judged:
     """Uncorrected ECC errors and row remapping."""
+    return now(known, _memory_health(known), HARDWARE)
+
+
+def _memory_health(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     for one in known.snapshot.gpus:
         if known.gpu not in (None, one.index):
             continue

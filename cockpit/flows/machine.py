@@ -16,6 +16,10 @@ from cockpit.model.flow import Done, Found
 from cockpit.model.remedy import Outcome, Preview
 
 Phase = Literal["looking", "asking", "choosing", "confirming", "running", "ended"]
+NOTHING_TOLD = (
+    "Nothing is known of the run that this is about. Give what it printed (--log FILE), its "
+    "process (--pid PID), or its command line (-- python train.py ...)."
+)
 MOST_OFFERED = 9
 """A digit chooses one. Cut where the fixes are made: some of the offered turn out not to apply."""
 
@@ -58,7 +62,7 @@ def looked(flow: Flow, state: State, known: Known) -> State:
     remedies = _offered(flow, state, known)
     if remedies:
         return replace(state, phase="choosing", remedies=remedies, chosen=None)
-    return ended(state, _without_offers(flow, state))
+    return ended(state, _without_offers(flow, state, known))
 
 
 def _offered(flow: Flow, state: State, known: Known) -> tuple[Remedy, ...]:
@@ -70,12 +74,16 @@ def _offered(flow: Flow, state: State, known: Known) -> tuple[Remedy, ...]:
     return tuple(remedies.values())
 
 
-def _without_offers(flow: Flow, state: State) -> str:
+def _without_offers(flow: Flow, state: State, known: Known) -> str:
     if state.verified:
         return state.done[-1].sentence
+    if flow.is_of_a_run and not state.done and known.is_of_nothing:
+        return NOTHING_TOLD
     if any(one.mark == "bad" for one in state.found):
         return "There is nothing more that can be done from here."
-    return flow.good if not state.done else "Nothing more is left to try."
+    if state.done:
+        return "Nothing more is left to try."
+    return flow.good if isinstance(flow.good, str) else flow.good(known)
 
 
 def answered(state: State, option: int) -> State:

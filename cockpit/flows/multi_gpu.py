@@ -128,9 +128,20 @@ def _end(known: Known) -> Iterator[Remedy]:
     yield from kills.job(known, "One rank alone cannot be ended: the others would hang on.")
 
 
+def _other_port(known: Known) -> Iterator[Remedy]:
+    """As it was, it would meet the same port again."""
+    if known.cause == "port_in_use":
+        yield from reruns.rerun(
+            known,
+            title="start it again with another master port",
+            because="The port that the ranks meet at is taken by another process.",
+            setting="master_port",
+        )
+
+
 def _again(known: Known) -> Iterator[Remedy]:
     """With what makes the next hang tell more, once this job is gone."""
-    if known.process is None:
+    if known.process is None and known.cause != "port_in_use":
         yield from reruns.rerun(
             known,
             title="start it again with the diagnostics on",
@@ -163,6 +174,7 @@ FLOW = Flow(
         _ranks,
         Check("The odd one?", _odd),
         Check("Xids?", looks.xids),
+        Check("Can it be started again?", looks.command_line),
     ),
     offers=(
         reruns.after_patch,
@@ -170,10 +182,12 @@ FLOW = Flow(
         _device,
         _end,
         kills.survivors,
+        _other_port,
         _again,
         reruns.from_diagnosis,
     ),
     questions=(looks.WHICH,),
     needs=frozenset({"command", "stacks"}),
     good="All ranks go on.",
+    is_of_a_run=True,
 )

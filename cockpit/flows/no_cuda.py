@@ -33,6 +33,12 @@ def _process(known: Known) -> Judged:
     return "note", f"Process {known.request.pid} holds no memory on a GPU."
 
 
+def _from_log(known: Known) -> Iterator[Remedy]:
+    """A log may be of another machine: what it says comes before what is wrong with this one."""
+    if known.is_of_log:
+        yield from reruns.from_diagnosis(known)
+
+
 def installs(known: Known) -> Iterator[Remedy]:
     """The build of torch that fits, where the one that is there does not, or none is."""
     python = known.checkup.subject.python if known.checkup is not None else None
@@ -105,6 +111,8 @@ FLOW = Flow(
         Check("What does the diagnosis say?", looks.diagnosed),
         Check("Where?", looks.place),
         Check("Is the process on a GPU?", _process),
+        Check("Can it be started again?", looks.command_line),
+        Check("Does the driver answer?", looks.driver),
         looks.checkup,
     ),
     offers=(
@@ -112,10 +120,12 @@ FLOW = Flow(
         _program,
         _visible,
         _libraries,
+        _from_log,
         installs,
         _end_first,
         reruns.from_checkup,
+        reruns.from_driver,
     ),
     needs=frozenset({"command", "checkup"}),
-    good="CUDA works for this Python: the small model trained on the GPU.",
+    good=looks.works,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows import kills, reruns
+from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 from cockpit.model.text import clean, plural, size
 
@@ -17,6 +17,8 @@ _OUR_SIZE = frozenset(
 def _asked(known: Known) -> Judged:
     if known.finding is None or known.finding.flow != "oom":
         return None
+    if known.is_live:
+        return "bad", f"{clean(known.finding.title)}. Nothing has failed yet."
     tried, free = known.fact("tried_bytes"), known.fact("free_bytes")
     total = known.fact("total_bytes")
     if not isinstance(tried, int):
@@ -40,6 +42,8 @@ def _whose(known: Known) -> Judged:
         )
         told = f": {kills.listed(rows)}." if rows else ""
         return "bad", f"Other processes had filled the card.{held}{told}"
+    if known.snapshot.driver.error is not None:
+        return None
     if not rows:
         return "ok", f"Nobody holds memory{where} now."
     held = f"{plural(len(rows), 'process')} with {size(now)}{where}"
@@ -47,6 +51,8 @@ def _whose(known: Known) -> Judged:
 
 
 def _strays(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     found = [one for one in known.holders() if one.stray is not None]
     if not found:
         return "ok", "None holds memory there."
@@ -69,6 +75,9 @@ def _growth(known: Known) -> Judged:
     live = [one for one in known.snapshot.findings if one.cause == "oom_growth"]
     if known.cause == "oom_growth":
         assert known.finding is not None
+        if known.is_live and known.finding.evidence:
+            told = " ".join(clean(one.text) for one in known.finding.evidence[:2])
+            return "bad", told
         return "bad", clean(known.finding.explanation)
     if live:
         return "bad", clean(live[0].title) + "."
@@ -137,6 +146,20 @@ def _smaller_batch(known: Known) -> Iterator[Remedy]:
         )
 
 
+def _look_inside(known: Known) -> Iterator[Remedy]:
+    """Before it fails: whose tensors grow is seen from inside the run."""
+    one = known.process
+    if known.is_live and one is not None and known.run is None and known.may_end(one):
+        because = "It has not failed yet; from inside, its largest tensors and their lines show."
+        yield Remedy("attach", {"pid": one.pid, "start_ticks": one.start_ticks}, because=because)
+
+
+def _end_it(known: Known) -> Iterator[Remedy]:
+    """Before it fills the card; afterwards it can be started again with half the batch."""
+    if known.is_live and known.command is None:
+        yield from kills.job(known, "Ended now, it fails nobody else who allocates on this card.")
+
+
 def _growing(known: Known) -> Iterator[Remedy]:
     if known.cause == "oom_growth":
         yield from reruns.patch(known, "detach_loss", "A kept loss keeps its step's activations.")
@@ -163,11 +186,13 @@ FLOW = Flow(
         Check("A memory limit?", _cap),
         Check("Fragmentation?", _fragmentation),
         Check("Growing?", _growth),
+        Check("Can it be started again?", looks.command_line),
     ),
     offers=(
         reruns.after_patch,
         kills.strays,
         kills.survivors,
+        _look_inside,
         _as_it_was,
         _expandable,
         _other_gpu,
@@ -175,7 +200,9 @@ FLOW = Flow(
         _smaller_batch,
         _patches,
         kills.end_first,
+        _end_it,
         reruns.from_diagnosis,
     ),
     good="Nothing is out of memory now.",
+    is_of_a_run=True,
 )

@@ -111,8 +111,21 @@ def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
     return Remedy(kind, values, because=fix.why, is_spare=is_spare)
 
 
+def from_driver(known: Known) -> Iterator[Remedy]:
+    """What makes the driver answer, where no checkup could look at its steps."""
+    error = known.snapshot.driver.error
+    if error is not None and error.advice and known.checkup is None:
+        values = {
+            "title": "Make the driver answer",
+            "lines": error.advice,
+            "loses": "nothing",
+            "verify": "nvidia-smi lists the GPUs",
+        }
+        yield Remedy("explain", values, because="Without the driver nothing else can be looked at.")
+
+
 def from_checkup(known: Known) -> Iterator[Remedy]:
-    """What the steps of the checkup that fail advise; then what the diagnosis has besides that.
+    """What the steps of the checkup that fail advise, and what the diagnosis has besides that.
 
     The checkup comes first: it has the run's own interpreter and build in its words.
     """

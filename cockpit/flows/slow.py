@@ -9,6 +9,8 @@ from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 from cockpit.model.text import clean, plural
 
 _DATA = frozenset({"dataloader", "num_workers_low"})
+_HOT = frozenset({"thermal", "power_brake", "power_limit_lowered"})
+"""Causes that no look inside the run and no other start of it changes."""
 _HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 PROFILED_STEPS = 10
 MOST_WORKERS = 16
@@ -31,6 +33,12 @@ def _pace(known: Known) -> Judged:
 
 
 def _clocks(known: Known) -> Judged:
+    return looks.now(known, _clocks_now(known), _HOT)
+
+
+def _clocks_now(known: Known) -> Judged:
+    if known.snapshot.driver.error is not None:
+        return None
     for one in known.snapshot.gpus:
         if known.gpu not in (None, one.index):
             continue
@@ -45,17 +53,30 @@ def _neighbours(known: Known) -> Judged:
     others = [
         one
         for one in known.holders()
-        if known.request.pid not in (None, one.pid) and not kills.is_idle(one)
+        if not kills.is_same_job(known, one) and not kills.is_idle(one)
     ]
     if known.request.pid is None:
         return None
     if not others:
         return "ok", "Nobody else computes on this card."
     first = kills.words(others[0])
+    if len(others) == 1:
+        return "bad", f"1 other process computes there: {first}."
     return "bad", f"{plural(len(others), 'other process')} compute there, such as {first}."
 
 
+def _is_only_hot(known: Known) -> bool:
+    """Heat or power is what there is: by a finding, or by what the driver says of the clocks."""
+    causes = _causes(known)
+    judged = _clocks_now(known) if not known.is_of_log else None
+    return (bool(causes) and causes <= _HOT) or (
+        not causes and judged is not None and judged[0] == "bad"
+    )
+
+
 def _profile(known: Known) -> Iterator[Remedy]:
+    if _is_only_hot(known):
+        return
     run = known.run
     if run is not None and run.state == "running" and not _profiled(known):
         values = {"pid": run.pid, "start_ticks": run.start_ticks, "op": "profile"}
@@ -134,7 +155,7 @@ def _neighbour(known: Known) -> Iterator[Remedy]:
 
 def _end_first(known: Known) -> Iterator[Remedy]:
     """A changed command or source counts from the next start on."""
-    if known.command is not None and known.process is not None and _causes(known):
+    if known.command is not None and known.process is not None and _causes(known) - _HOT:
         yield from kills.job(
             known, "What is changed counts from the next start on; this one has to end first."
         )
@@ -163,6 +184,7 @@ FLOW = Flow(
         Check("How fast is it?", _pace),
         Check("Throttled?", _clocks),
         Check("Neighbours?", _neighbours),
+        Check("Can it be started again?", looks.command_line),
     ),
     offers=(
         reruns.after_patch,
@@ -180,4 +202,5 @@ FLOW = Flow(
     questions=(looks.WHICH,),
     needs=frozenset({"command", "pace", "findings"}),
     good="Nothing slows this run down that can be seen from here.",
+    is_of_a_run=True,
 )

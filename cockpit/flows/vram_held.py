@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from cockpit.flows import kills
+from cockpit.flows import kills, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.ledger import Ledger
 from cockpit.model.text import clean, clean_command, plural, sentence, size
 
 _BASELINE_BYTES = 512 << 20
@@ -36,7 +38,10 @@ def _strays(known: Known) -> Judged:
     first = found[0].stray
     assert first is not None
     total = size(sum(one.vram_bytes or 0 for one in found))
-    return "bad", f"{plural(len(found), 'stray')} with {total}. {clean(sentence(first.sentence))}"
+    foreign = sum(not known.may_end(one) for one in found)
+    of_others = f", {foreign} of them not yours" if foreign else ""
+    words = f"{plural(len(found), 'stray')} with {total}{of_others}."
+    return "bad", f"{words} {clean(sentence(first.sentence))}"
 
 
 def _idle(known: Known) -> Judged:
@@ -57,9 +62,15 @@ def _others(known: Known) -> Judged:
     return "note", f"{total} belong to {users}: only they, or root, can end those."
 
 
+def unaccounted(known: Known) -> list[Ledger]:
+    """Cards with more memory that has no process's name on it than a driver alone holds."""
+    rows = [one for one in known.snapshot.ledger if known.gpu in (None, one.gpu)]
+    return [one for one in rows if one.unaccounted_bytes > _BASELINE_BYTES]
+
+
 def _unaccounted(known: Known) -> Judged:
     rows = [one for one in known.snapshot.ledger if known.gpu in (None, one.gpu)]
-    over = [one for one in rows if one.unaccounted_bytes > _BASELINE_BYTES]
+    over = unaccounted(known)
     if not rows:
         return None
     if not over:
@@ -104,6 +115,13 @@ def _frames(known: Known) -> Iterator[Remedy]:
             yield Remedy("attach", identity, because=f"{because} To free them, look inside first.")
 
 
+def _advised(known: Known) -> Iterator[Remedy]:
+    """The diagnosis's own fixes, by hand; what ends processes of this machine is offered above."""
+    for one in reruns.from_diagnosis(known):
+        is_kill = any(line.startswith("kill ") for line in one.values["lines"])
+        yield replace(one, is_spare=True) if is_kill and known.is_live else one
+
+
 FLOW = Flow(
     id="vram-held",
     title="GPU memory still full after the run stopped",
@@ -116,7 +134,7 @@ FLOW = Flow(
         Check("Other users?", _others),
         Check("Memory without a process?", _unaccounted),
     ),
-    offers=(kills.strays, kills.survivors, _frames, _caches, kills.idle_holders),
+    offers=(kills.strays, kills.survivors, _frames, _caches, kills.idle_holders, _advised),
     needs=frozenset(),
     good="No process holds memory that nobody waits for.",
 )

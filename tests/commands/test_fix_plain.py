@@ -55,6 +55,32 @@ def test_a_log_in_which_nothing_failed_is_said_to_be_well(fix: Start, work: Path
     assert walk.end() == 1
 
 
+@pytest.mark.parametrize(("scenario", "what"), [("stray", "3 strays"), ("noowner", "have none")])
+def test_without_a_flow_strays_and_memory_without_an_owner_are_seen(
+    fix: Start, scenario: str, what: str
+) -> None:
+    walk = fix(scenario, "--dry-run", plain=False)
+    assert walk.end() == 1
+    assert walk.said.strip().startswith("GPU memory still full after the run stopped")
+    assert what in " ".join(walk.said.split())
+
+
+def test_a_log_of_another_family_than_was_asked_for_says_so_and_goes_on(fix: Start) -> None:
+    log = str(CASES / "052-fault-embedding-assert.log")
+    walk = fix("h200", "oom", "--log", log, "--dry-run", plain=False)
+    assert walk.end() == 1
+    assert "This is not an out-of-memory: An index" in " ".join(walk.said.split())
+    assert walk.said.strip().startswith("Illegal access, assert or device error")
+
+
+def test_a_log_of_what_the_run_got_over_names_what_ended_it(fix: Start) -> None:
+    walk = fix("h200", "--log", str(CASES / "013-oom-caught-and-retried.log"))
+    assert walk.end() == 1
+    said = " ".join(walk.said.split())
+    assert "Nothing to repair on the GPU. What really ended the run: OSError" in said
+    assert "What is wrong?" not in said
+
+
 @pytest.mark.parametrize(
     ("name", "flow"),
     [
