@@ -67,6 +67,11 @@ class FlowTalk:
         self._since: float | None = None
 
     @property
+    def pid(self) -> int | None:
+        """The process that it was opened about."""
+        return self._request.pid
+
+    @property
     def busy(self) -> bool:
         """An answer is on its way; nothing else can be said meanwhile."""
         return self._since is not None

@@ -611,9 +611,7 @@ async def test_what_is_done_by_hand_is_copied_by_enter_and_is_no_error():
 
 
 async def test_many_checks_leave_the_first_bad_one_three_lines():
-    long = (
-        "NCCL timed out after 600 s in ALLREDUCE of rank 3 on gpu-box-3: " + "its peer hung " * 12
-    )
+    long = "NCCL timed out after 600 s in ALLREDUCE of rank 3 on gpu-box: " + "its peer hung " * 12
     found = tuple(
         flows.Found(mark="bad", what=f"What failed {number}?", sentence=long) for number in range(4)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cockpit.model.flow import Done, Ended, FlowState, Found
+from cockpit.model.process import Process
 from cockpit.model.remedy import Compared
 from cockpit.model.text import plural
 from cockpit.tui.line import Line, Role
@@ -31,6 +32,15 @@ def flow_title(state: FlowState | None, step: int, width: int, glyphs: Glyphs) -
         left += [(" · ", "dim"), (foreign(state.subject), "strong")]
     right: Line = (("", ""),) if isinstance(state.prompt, Ended) else ((f"  step {step} ", "dim"),)
     return glyphs.finish(ends(merged(left), right, width))
+
+
+def owner_lines(process: Process | None, own_uid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """Whose process it is, where that is somebody else: root (0) may change all of them."""
+    if process is None or process.uid is None or own_uid in (0, process.uid):
+        return []
+    name = foreign(process.user) if process.user else f"uid {process.uid}"
+    words = f"pid {process.pid} belongs to {name}: only they, or root, can change it."
+    return [glyphs.finish(((f" {part}", "warn"),)) for part in wrapped(words, max(8, width - 2))]
 
 
 # -- found and done, in versions
