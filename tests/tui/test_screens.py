@@ -394,3 +394,20 @@ async def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round():
         await play.pilot.click(view, offset=(8, 0))
         await play.pilot.pause()
         assert "PID▼" in play.text
+
+
+async def test_without_events_the_page_says_so():
+    async with stage("nodriver") as play:
+        await play.tick(2)
+        await play.pilot.press("l")
+        await play.pilot.pause()
+        assert "Nothing has happened since the cockpit looks." in play.text
+        assert "WHAT" not in play.text
+
+
+async def test_without_a_driver_the_cause_stands_once_and_the_way_through_it_comes_first():
+    async with stage("nodriver", (80, 24)) as play:
+        await play.tick(2)
+        assert play.text.count("not loaded") == 1
+        assert "no driver: ! leads through it" in play.text
+        assert play.text.splitlines()[-1].startswith(" ! fix")

@@ -35,6 +35,7 @@ from cockpit.tui.render.process_columns import Seen
 from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
 from cockpit.tui.render.times import clock
+from cockpit.tui.render.told import SAME
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
 from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered
@@ -233,7 +234,12 @@ class OverviewScreen(Page):
         """The panel says what it is: here only what leads out of it, and what else is wrong."""
         error = view.snapshot.driver.error
         said = "" if error is None else foreign(error.message)
-        rest = [one for one in found if one.sentence != said]
+        rest = [
+            one
+            for one in found
+            if one.sentence != said
+            and (one.finding is None or one.finding.cause not in SAME["driver"])
+        ]
         self._trouble = rest[0] if rest else None
         key = self.key_of("app.troubleshoot")
         what = "no GPU" if error is not None and error.code == "no_devices" else "no driver"
