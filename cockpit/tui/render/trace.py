@@ -2,8 +2,8 @@
 
 A trace is a sweep, like the one of an oscilloscope: sample *k* stands at place *k modulo width*
 until the beam comes round again, and one blank cell (a thin mark, where the trace is one line) goes
-before the beam. A new sample then changes two neighbouring cells, where a trace that scrolls changes
-all of them (ten times the bytes).
+before the beam. A new sample then changes two neighbouring cells, where a trace that scrolls
+changes all of them (ten times the bytes).
 """
 
 from __future__ import annotations
