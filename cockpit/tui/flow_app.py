@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from cockpit.model.flow import FlowRequest
@@ -50,9 +50,10 @@ class FlowApp(WireDiff[int]):
         talk.start()
         self._show_flow(talk)
 
-    def _run_flow(self, move: Coroutine[Any, Any, None]) -> object:
+    def _run_flow(self, move: Callable[[], Coroutine[Any, Any, None]]) -> object:
         # Of the app, not of the page: leaving that must not stop what runs.
-        return self.run_worker(move, group="flow", exit_on_error=False)
+        # Textual takes what makes the coroutine as well; its annotation of that cannot be met.
+        return self.run_worker(move, group="flow", exit_on_error=False)  # type: ignore[arg-type]
 
     def _show_flow(self, talk: FlowTalk) -> None:
         from cockpit.tui.screens.troubleshoot import TroubleshootScreen

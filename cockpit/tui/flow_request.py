@@ -34,8 +34,10 @@ def request_for(snapshot: Snapshot, subject: FlowSubject, cwd: str) -> FlowReque
 
 
 def something_to_fix(snapshot: Snapshot) -> bool:
-    """There is a finding, or a stray."""
-    return bool(snapshot.findings) or any(one.stray is not None for one in snapshot.processes)
+    """The driver fails, there is a finding, or a stray."""
+    if snapshot.driver.error is not None or snapshot.findings:
+        return True
+    return any(one.stray is not None for one in snapshot.processes)
 
 
 def _chosen(snapshot: Snapshot, subject: FlowSubject) -> FlowRequest | None:

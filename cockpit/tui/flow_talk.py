@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -44,7 +45,7 @@ class FlowTalk:
         self,
         session: Session,
         request: FlowRequest,
-        run: Callable[[Coroutine[Any, Any, None]], object],
+        run: Callable[[Callable[[], Coroutine[Any, Any, None]]], object],
         changed: Callable[[], None],
     ) -> None:
         self.state: FlowState | None = None
@@ -66,6 +67,11 @@ class FlowTalk:
         self._since: float | None = None
 
     @property
+    def pid(self) -> int | None:
+        """The process that it was opened about."""
+        return self._request.pid
+
+    @property
     def busy(self) -> bool:
         """An answer is on its way; nothing else can be said meanwhile."""
         return self._since is not None
@@ -84,7 +90,8 @@ class FlowTalk:
         """Let the engine look around; after a failure, once more."""
         if not self.busy:
             self._begin()
-            self._run(self._move(self._session.start_flow(self._request, self._say)))
+            ask = partial(self._session.start_flow, self._request, self._say)
+            self._run(partial(self._move, ask))
 
     def answer(self, answer: FlowAnswer) -> None:
         """Say this to the open prompt; ignored while something is on its way."""
@@ -93,7 +100,13 @@ class FlowTalk:
             return
         self._begin(_runs(state, answer), _taken_back(state, answer))
         asked = isinstance(state.prompt, Ask) and answer.option is not None
-        self._run(self._move(self._session.answer_flow(state.id, answer, self._say), asked))
+        ask = partial(self._session.answer_flow, state.id, answer, self._say)
+        self._run(partial(self._move, ask, asked))
+
+    def leave(self) -> None:
+        """Tell the engine that nobody answers any more: at once, as nobody waits for its reply."""
+        if self.state is not None and not self.busy and not isinstance(self.state.prompt, Ended):
+            self._session.leave_flow(self.state.id)
 
     def cancel(self) -> None:
         """Ask what runs to stop; its end comes as the answer."""
@@ -109,9 +122,12 @@ class FlowTalk:
         self._since = monotonic()
         self._changed()
 
-    async def _move(self, reply: Coroutine[Any, Any, FlowState], asked: bool = False) -> None:
+    async def _move(
+        self, ask: Callable[[], Coroutine[Any, Any, FlowState]], asked: bool = False
+    ) -> None:
+        # Asked in here: an app that ends before its worker begins leaves no coroutine behind.
         try:
-            self.state = await reply
+            self.state = await ask()
             self.questions += asked
         except CockpitError as error:
             self.error = str(error)

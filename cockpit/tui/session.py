@@ -179,6 +179,10 @@ class Session:
         id_ = self._link.next_id()
         return await self._move_flow(AnswerFlow(id=id_, flow=flow, answer=answer), id_, say)
 
+    def leave_flow(self, flow: str) -> None:
+        """Nobody answers it any more; its reply is not waited for."""
+        self._send(AnswerFlow(id=self._link.next_id(), flow=flow, answer=FlowAnswer(leave=True)))
+
     def cancel_flow(self, flow: str) -> None:
         """Stop what runs as soon as that is safe."""
         self._send(CancelFlow(flow=flow))

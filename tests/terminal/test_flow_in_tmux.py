@@ -70,3 +70,15 @@ def test_a_real_stray_is_ended_in_three_keys_and_its_memory_is_seen_to_come_back
         box.type("Enter")
         screen = box.wait_for(lambda s: ("freed" in s and "▸ What to do" in s) or "Verified" in s)
         assert "before" in screen
+
+
+def test_esc_out_of_the_page_that_fix_opened_leaves_a_clean_terminal(
+    simnvml_build: Path, tmp_path: Path
+) -> None:
+    with terminal(100, 30, simnvml_build, XDG_STATE_HOME=str(tmp_path)) as box:
+        box.start(cockpit("fix", scenario="stray") + "; echo status $?")
+        box.wait_for("▸ What is wrong?", 20.0)
+        box.type("Escape")
+        screen = box.wait_for("status 1")
+        assert "Warning" not in screen
+        assert "never awaited" not in screen

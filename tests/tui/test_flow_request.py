@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
-from cockpit.model.gpu import Driver
+from cockpit.model.gpu import Driver, DriverError
 from cockpit.model.host import Host
 from cockpit.model.process import DeviceUse, Process, Stray
 from cockpit.model.snapshot import SamplerStatus, Snapshot
@@ -95,9 +95,11 @@ def test_the_chosen_thing_comes_first_then_the_worst(snapshot, subject, expected
     assert asked(snapshot, subject) == expected
 
 
-def test_only_a_finding_or_a_stray_is_something_to_fix():
+def test_only_a_driver_that_fails_a_finding_or_a_stray_is_something_to_fix():
     assert not something_to_fix(box())
     assert something_to_fix(box(strays=(1,)))
+    error = DriverError(code="driver_not_loaded", message="It is not loaded.")
+    assert something_to_fix(replace(box(), driver=Driver(error=error)))
     assert something_to_fix(box(SLOW_2))
 
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.binding import Binding
 
 from cockpit.engine.protocol import AskKillPlan, Watch
@@ -394,3 +395,35 @@ async def test_a_click_on_a_heading_sorts_and_a_second_one_turns_round():
         await play.pilot.click(view, offset=(8, 0))
         await play.pilot.pause()
         assert "PID▼" in play.text
+
+
+async def test_without_events_the_page_says_so():
+    async with stage("nodriver") as play:
+        await play.tick(2)
+        await play.pilot.press("l")
+        await play.pilot.pause()
+        assert "Nothing has happened since the cockpit looks." in play.text
+        assert "WHAT" not in play.text
+
+
+async def test_without_a_driver_the_cause_stands_once_and_the_way_through_it_comes_first():
+    async with stage("nodriver", (80, 24)) as play:
+        await play.tick(2)
+        assert play.text.count("not loaded") == 1
+        assert "no driver: ! leads through it" in play.text
+        assert play.text.splitlines()[-1].startswith(" ! fix")
+
+
+async def test_the_alert_offers_to_end_no_process_that_nobody_can_see():
+    async with stage("stray") as play:
+        await play.tick(2)
+        await play.pilot.press("w")
+        await play.pilot.pause()
+        page = play.app.screen
+        assert "x: kill it" in play.text
+        one = page._under_cursor()
+        for hidden in (replace(one, visible=False), replace(one, user=None, uid=None)):
+            page._under_cursor = lambda hidden=hidden: hidden
+            page.redraw()
+            await play.pilot.pause()
+            assert "kill it" not in play.text

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cockpit.model.flow import FlowAnswer, FlowRequest
-from cockpit.model.remedy import TerminalCommand
+from cockpit.model.remedy import BY_HAND, TerminalCommand
 from cockpit.tui.screens.gpu import GpuScreen
 from cockpit.tui.screens.overview import OverviewScreen
 from cockpit.tui.screens.troubleshoot import TroubleshootScreen
@@ -474,8 +474,7 @@ async def test_leaving_with_nothing_done_says_that_nothing_was_changed():
         assert isinstance(play.app.screen, OverviewScreen)
         assert answers(play) == [FlowAnswer(leave=True)]
         assert "Left; nothing was changed." in play.text
-        await reply(play, flows.ended(verified=False))
-        assert isinstance(play.app.screen, OverviewScreen)
+        assert flows.waiting(play) is None
 
 
 async def test_leaving_after_a_fix_shows_the_report_first():
@@ -591,3 +590,35 @@ async def test_a_tick_draws_nothing_anew():
         shown = pane.rows
         await play.tick(3)
         assert pane.rows is shown
+
+
+# -- what is only told
+
+
+async def test_what_is_done_by_hand_is_copied_by_enter_and_is_no_error():
+    told = replace(flows.SUDO, form="text", refusal=BY_HAND, risk="confirm", terminal=None)
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(told, found=()))
+        assert "by hand" in play.text
+        assert "cannot run" not in play.text
+        assert "✗" not in play.text
+        assert "enter copy it" in play.text
+        await play.pilot.press("enter")
+        await play.pilot.pause()
+        assert play.app.clipboard == "sudo nvidia-smi -pm 1\n"
+        assert "Copied" in play.text
+        assert answers(play) == []
+
+
+async def test_many_checks_leave_the_first_bad_one_three_lines():
+    long = "NCCL timed out after 600 s in ALLREDUCE of rank 3 on gpu-box: " + "its peer hung " * 12
+    found = tuple(
+        flows.Found(mark="bad", what=f"What failed {number}?", sentence=long) for number in range(4)
+    )
+    async with stage("stray", (80, 24)) as play:
+        await opened(play, flows.choosing(found=found))
+        lines = play.text.splitlines()
+        first = next(n for n, line in enumerate(lines) if "What failed 0?" in line)
+        assert next(n for n, line in enumerate(lines) if "What failed 1?" in line) == first + 3
+        assert lines[first + 2].rstrip().endswith("…")
+        assert "What failed 3?" in lines[first + 5]

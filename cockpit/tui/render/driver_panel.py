@@ -50,14 +50,23 @@ def driver_panel(error: DriverError, width: int, glyphs: Glyphs) -> list[Line]:
     room = max(12, width - 4)
     title = _TITLES.get(error.code, _TITLES["unknown"])
     lines = _block(f"! {title}", 1, room, "error")
-    lines += _block(foreign(error.message), 3, room - 2, "")
-    lines += [((f"   NVML: {foreign(error.code)}", "dim"),), ()]
+    if not _says_the_same(title, error.message):
+        lines += _block(foreign(error.message), 3, room - 2, "")
+        lines += [((f"   NVML: {foreign(error.code)}", "dim"),)]
+    lines += [()]
     lines += _steps(error, room)
     lines += [
         (),
         *_block("Host and processes below go on; the driver is tried again.", 1, room, "dim"),
     ]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+def _says_the_same(title: str, message: str) -> bool:
+    """The driver's words add nothing: most words of the title, and hardly more than these."""
+    words = {word for word in title.lower().split() if len(word) > 3}
+    shared = words & set(message.lower().rstrip(".").split())
+    return len(message) < len(title) + 12 and 3 * len(shared) >= 2 * len(words)
 
 
 def _steps(error: DriverError, room: int) -> list[Line]:

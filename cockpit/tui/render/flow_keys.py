@@ -7,6 +7,7 @@ from typing import NamedTuple
 from cockpit.model.flow import Choose, Ended, FlowState
 from cockpit.model.remedy import Preview
 from cockpit.tui.render.flow_page import Mode, Whole
+from cockpit.tui.render.flow_preview import is_by_hand
 
 KeyWord = tuple[str, str]
 """Id of a binding, and what its key does now."""
@@ -94,13 +95,14 @@ def _choosing(keys: Keys) -> list[KeyWord]:
     undoable = state is not None and isinstance(state.prompt, Choose) and state.prompt.undoable
     undo = [("flow.undo", "undo")] if undoable else []
     edit = [("flow.edit", "edit")] if can_be_edited(keys.option) else []
+    by_hand = keys.option is not None and bool(keys.option.lines) and is_by_hand(keys.option)
     leave = "leave" if state is not None and state.done else "leave, nothing was changed"
     return [
-        ("flow.confirm", "choose"),
+        ("flow.confirm", "copy it" if by_hand else "choose"),
         ("flow.leave", leave),
         *_whole(keys),
         *edit,
         *undo,
-        *_copy(keys, "copy"),
+        *([] if by_hand else _copy(keys, "copy")),
         *_found(keys),
     ]

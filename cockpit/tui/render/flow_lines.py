@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cockpit.model.flow import Done, Ended, FlowState, Found
+from cockpit.model.process import Process
 from cockpit.model.remedy import Compared
 from cockpit.model.text import plural
 from cockpit.tui.line import Line, Role
@@ -16,6 +17,8 @@ from cockpit.tui.render.cells import crop, ends, fit_line, foreign, merged, pad,
 from cockpit.tui.render.flow_preview import folded, labelled
 from cockpit.tui.render.glyphs import Glyphs
 
+MOST_OF_FIRST = 3
+"""Lines that the first bad check keeps while the others are cut to one each."""
 _MOST_OUTPUT = 6
 """Last lines of what a fix printed; all of them stand on the whole page."""
 
@@ -29,6 +32,15 @@ def flow_title(state: FlowState | None, step: int, width: int, glyphs: Glyphs) -
         left += [(" · ", "dim"), (foreign(state.subject), "strong")]
     right: Line = (("", ""),) if isinstance(state.prompt, Ended) else ((f"  step {step} ", "dim"),)
     return glyphs.finish(ends(merged(left), right, width))
+
+
+def owner_lines(process: Process | None, own_uid: int, width: int, glyphs: Glyphs) -> list[Line]:
+    """Whose process it is, where that is somebody else: root (0) may change all of them."""
+    if process is None or process.uid is None or own_uid in (0, process.uid):
+        return []
+    name = foreign(process.user) if process.user else f"uid {process.uid}"
+    words = f"pid {process.pid} belongs to {name}: only they, or root, can change it."
+    return [glyphs.finish(((f" {part}", "warn"),)) for part in wrapped(words, max(8, width - 2))]
 
 
 # -- found and done, in versions
@@ -45,8 +57,8 @@ def story_versions(state: FlowState, width: int, glyphs: Glyphs) -> Iterable[lis
     yield _spaced(cause, short, [*earlier, *last])
     bare = done_lines(done[-1:], width, glyphs, output=False)
     yield [*cause, *short, *earlier, *bare]
-    cropped = [_found_one(one, width, glyphs) for one in found if one.mark != "ok"]
-    cropped += _ok_line(found, width, glyphs)
+    yield [*cause[:1], *_cropped(found, width, glyphs, of_first=MOST_OF_FIRST), *bare]
+    cropped = _cropped(found, width, glyphs)
     yield [*cause[:1], *cropped, *bare]
     one_liners = done_one_liners(done, width, glyphs)
     table = compared_lines(done[-1].compared, width) if done else []
@@ -106,10 +118,16 @@ def found_lines(
     return [*lines, *(_ok_line(found, width, glyphs) if short else [])]
 
 
-def _found(one: Found, left: int, width: int, glyphs: Glyphs) -> list[Line]:
+def _found(
+    one: Found, left: int, width: int, glyphs: Glyphs, most: int | None = None
+) -> list[Line]:
+    """On as many lines as it needs, at ``most`` so many: the last one is then cropped."""
     sign, role = _sign(one.mark, glyphs)
     head: Line = ((f" {sign} ", role), (f"{pad(foreign(one.what), left)}  ", "label"))
-    texts = wrapped(foreign(one.sentence), max(8, width - left - 6))
+    room = max(8, width - left - 6)
+    texts = wrapped(foreign(one.sentence), room)
+    if most is not None and len(texts) > most:
+        texts[most - 1 :] = [crop(" ".join(texts[most - 1 :]), room)]
     lines = [(*head, (texts[0], "")), *(((" " * (left + 5) + text, ""),) for text in texts[1:])]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
@@ -119,6 +137,22 @@ def _found_one(one: Found, width: int, glyphs: Glyphs) -> Line:
     what = (f"{foreign(one.what)} ", "label")
     line = ((f" {sign} ", role), what, (foreign(one.sentence), ""))
     return glyphs.finish(fit_line(line, width))  # type: ignore[arg-type]
+
+
+def _cropped(
+    found: Sequence[Found], width: int, glyphs: Glyphs, *, of_first: int = 1
+) -> list[Line]:
+    """A line for each that is not ok; the first that is bad may have ``of_first`` of them."""
+    shown = [one for one in found if one.mark != "ok"]
+    first = next((one for one in shown if one.mark == "bad"), None)
+    lines: list[Line] = []
+    for one in shown:
+        if one is first and of_first > 1:
+            left = min(width * 3 // 8, width_of(foreign(one.what)))
+            lines += _found(one, left, width, glyphs, of_first)
+        else:
+            lines.append(_found_one(one, width, glyphs))
+    return [*lines, *_ok_line(found, width, glyphs)]
 
 
 def _ok_line(found: Sequence[Found], width: int, glyphs: Glyphs) -> list[Line]:

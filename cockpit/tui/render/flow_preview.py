@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from cockpit.model.flow import Choose
-from cockpit.model.remedy import Preview, TerminalCommand
+from cockpit.model.remedy import BY_HAND, Preview, TerminalCommand
 from cockpit.tui.line import Line, Role, Row
 from cockpit.tui.render.cells import fit_line, foreign, merged, pad, width_of, wrapped
 from cockpit.tui.render.glyphs import Glyphs
@@ -33,8 +33,15 @@ _COMMAND: tuple[tuple[str, Role], ...] = (
 )
 
 
+def is_by_hand(preview: Preview) -> bool:
+    """Only told: the user does it, and can copy how."""
+    return preview.refusal == BY_HAND
+
+
 def risk_word(preview: Preview) -> str:
     """The class of the safety table in a word or two."""
+    if is_by_hand(preview):
+        return "by hand"
     if preview.refusal is not None:
         return "cannot run"
     if preview.risk == "admin":
@@ -45,19 +52,17 @@ def risk_word(preview: Preview) -> str:
 
 
 def option_rows(choose: Choose, width: int, glyphs: Glyphs) -> list[Row]:
-    """Number, title, class, reason; the reason is whole in the preview below."""
+    """Number, title, and at the right edge the class; the reason stands in the preview below."""
     options = choose.options
-    widest = max((width_of(foreign(one.title)) for one in options), default=0)
     risk = max((width_of(risk_word(one)) for one in options), default=0)
-    title = min(widest, max(20, width - risk - 28) if width >= 70 else width - risk - 8)
+    title = max(8, width - risk - 7)
     rows = []
     for number, one in enumerate(options):
-        can = one.refusal is None
+        can = one.refusal is None or is_by_hand(one)
         spans: Line = (
             (f" {number + 1}  ", "accent" if can else "dim"),
             (pad(foreign(one.title), title), "" if can else "dim"),
-            (f"  {pad(risk_word(one), risk)}", "label" if can else "dim"),
-            (f"  {foreign(one.because)}", "dim"),
+            (f"  {pad(risk_word(one), risk, 'right')}", "label" if can else "dim"),
         )
         rows.append(Row(number, glyphs.finish(fit_line(merged(spans), width))))
     return rows
@@ -132,6 +137,10 @@ def _cut(text: str, width: int) -> int:
 
 def _facts(preview: Preview, width: int, glyphs: Glyphs) -> list[Line]:
     """What is lost, how it is verified, how it is taken back; or why it cannot be run."""
+    if is_by_hand(preview):
+        words = "it is for you to do, the cockpit cannot."
+        copied = " Enter copies these lines." if preview.lines else ""
+        return labelled("By hand: ", words + copied, width)
     if preview.refusal is not None:
         return labelled(f"{glyphs.no} ", foreign(preview.refusal), width, "error")
     rows = [

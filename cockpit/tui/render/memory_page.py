@@ -155,17 +155,22 @@ def driver_view_lines(
     pid, process, framework = subject.pid, subject.process, subject.framework
     vram = None if process is None else process.vram_bytes
     lines: list[Line] = []
-    amount_ = "an amount that is not known" if vram is None else size(vram)
+    held = f"{size(vram)} held by pid {pid}"
+    if vram is None:
+        held = f"how much pid {pid} holds is not known"
     texts: tuple[str, ...]
     if framework in OTHERS:
-        lines.append(((f" Driver view only: {size(vram)} held by pid {pid}.", "strong"),))
+        lines.append(((f" Driver view only: {held}.", "strong"),))
         texts = OTHERS[framework]
     elif no_python is not None:
-        texts = (f"Driver view only: {amount_} held by pid {pid}.", foreign(no_python))
+        texts = (f"Driver view only: {held}.", foreign(no_python))
+    elif process is not None and not process.visible:
+        why = "It cannot be attached to from here: this /proc does not show it."
+        texts = (f"Driver view only: {held}.", why)
     else:
         way = "press a to attach" if offers_attach else "attach to it"
         texts = (
-            f"Driver view only: {amount_} held by pid {pid} (context + cache + NCCL).",
+            f"Driver view only: {held} (context + cache + NCCL).",
             f'To split allocated/reserved, start it with "cockpit run -- …" or {way}.',
         )
     for text in texts:

@@ -231,8 +231,9 @@ def environment_lines(
 ) -> list[Line]:
     """Names and values, one a line; ``wanted`` keeps those that contain it, in either."""
     if details.environment is None:
-        reason = gap_words(details.gaps.get("environment"))
-        return [glyphs.finish(fit_line(((f" – {reason}", "dim"),), width))]
+        words = _why_no_environment(details.gaps.get("environment"))
+        parts = wrapped(words, max(8, width - 2))
+        return [glyphs.finish(((f" {part}", "warn"),)) for part in parts]
     pairs = _matching(details.environment, wanted.lower())
     lines: list[Line] = [
         merged(((f" {foreign(name)}", _env_tone(name)), ("=", "dim"), (foreign(value), "")))
@@ -241,6 +242,22 @@ def environment_lines(
     if not lines:
         lines = [((" nothing matches" if wanted else " empty", "dim"),)]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
+
+
+_TO_READ_IT = {
+    "other_user": "only its owner or root can read it (sudo cockpit)",
+    "no_permission": "only its owner or root can read it (sudo cockpit)",
+    "other_namespace": "start the cockpit on the host, or where that process runs",
+    "hidden": "root sees it (sudo cockpit), or /proc mounted without hidepid",
+    "hidepid": "root sees it (sudo cockpit), or /proc mounted without hidepid",
+}
+"""Reason of a gap → what to do about it."""
+
+
+def _why_no_environment(reason: str | None) -> str:
+    advice = _TO_READ_IT.get(reason or "")
+    why = f"Its environment cannot be read: {gap_words(reason)}"
+    return f"{why}; {advice}." if advice else f"{why}."
 
 
 def _matching(environment: Sequence[tuple[str, str]], wanted: str) -> list[tuple[str, str]]:

@@ -1,8 +1,9 @@
 """History as traces that advance in place: one line of levels, or several lines of area.
 
 A trace is a sweep, like the one of an oscilloscope: sample *k* stands at place *k modulo width*
-until the beam comes round again, and one blank cell goes before the beam. A new sample then changes
-two neighbouring cells, where a trace that scrolls changes all of them (ten times the bytes).
+until the beam comes round again, and one blank cell (a thin mark, where the trace is one line) goes
+before the beam. A new sample then changes two neighbouring cells, where a trace that scrolls
+changes all of them (ten times the bytes).
 """
 
 from __future__ import annotations
@@ -87,7 +88,11 @@ def spark(
         if history.count >= cells * per_cell and any(v is not None for v in values):
             return glyphs.spark[0] * cells, "dim"
         return "".join(" " if v is None else glyphs.spark[0] for v in values), "dim"
-    return "".join(_level(v, limits, glyphs.spark) for v in values), "bar"
+    levels = [_level(v, limits, glyphs.spark) for v in values]
+    if (end := history.count // per_cell) >= cells:
+        # A mark and not a blank, which looks like a lost sample; of the same role: no more bytes.
+        levels[end % cells] = glyphs.tree[2][0]
+    return "".join(levels), "bar"
 
 
 def _level(value: float | None, limits: tuple[float, float], levels: str) -> str:

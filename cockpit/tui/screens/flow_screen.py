@@ -5,6 +5,7 @@ What keys say to the flow is in ``troubleshoot.py``; what stands in the panes in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
@@ -16,7 +17,7 @@ from cockpit.tui.flow_talk import FlowTalk
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.flow_keys import Keys, key_words
-from cockpit.tui.render.flow_lines import busy_line, flow_title
+from cockpit.tui.render.flow_lines import busy_line, flow_title, owner_lines
 from cockpit.tui.render.flow_page import FlowPage, Mode, Whole, busy_lines, flow_page
 from cockpit.tui.render.flow_preview import command_of
 from cockpit.tui.render.key_line import Hint, key_lines
@@ -198,7 +199,7 @@ class FlowScreen(Page):
         for _ in range(2):  # more keys are more lines, and less room
             room = height - 1 - len(keys) - self._field.display
             rows = min(len(page.rows) + 1, max(2, room // 2)) if page.rows else 0
-            story = page.story(room - rows, pane) if self._whole is None else []
+            story = self._story(view, room - rows, pane) if self._whole is None else []
             self._is_cut = len(pane) > room - rows - len(story) - (head is not None)
             keys = self._key_lines(view, mode)
         self._choices.styles.height = max(1, rows)
@@ -212,6 +213,15 @@ class FlowScreen(Page):
             [flow_title(talk.state, talk.step, width, view.glyphs)]
         )
         self.query_one("#keys", FixedLines).show_lines(keys)
+
+    def _story(self, view: View, room: int, pane: Sequence[Line]) -> list[Line]:
+        """What was found; above it whose process it is, where it is somebody else's."""
+        # Uids of a demo or of a recording are not of this machine.
+        every = view.snapshot.processes if view.source == "live" else ()
+        found = (one for one in every if one.pid == self.talk.pid)
+        width = self.app.size.width
+        whose = owner_lines(next(found, None), os.geteuid(), width, view.glyphs)
+        return [*whose, *self._page.story(room - len(whose), pane)]
 
     def _fill_preview(self, lines: Sequence[Line], mode: Mode) -> None:
         old = [row.line for row in self._preview.rows]

@@ -211,7 +211,8 @@ class MemoryScreen(SubPage):
             return self._living() is not None and self.cockpit.offers_actions
         if action == "attach":
             wanted = self._run_now() is None and self._no_python is None
-            return wanted and self.cockpit.offers_actions
+            seen = self._process is None or self._process.visible
+            return wanted and seen and self.cockpit.offers_actions
         return True
 
     # -- what is asked

@@ -23,6 +23,7 @@ from cockpit.tui.flow_request import FlowSubject, something_to_fix
 from cockpit.tui.line import Line, Row
 from cockpit.tui.messages import FilterClosed, FilterTyped, HeaderClicked, RowChosen, RowHighlighted
 from cockpit.tui.render.alerts import Alert, alert_line, alerts
+from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.columns import Table
 from cockpit.tui.render.driver_panel import driver_panel
 from cockpit.tui.render.event_rows import event_strip, newest_events
@@ -34,6 +35,7 @@ from cockpit.tui.render.process_columns import Seen
 from cockpit.tui.render.process_rows import process_header, process_rows, process_table, tree_rows
 from cockpit.tui.render.remarks import snapshot_remarks
 from cockpit.tui.render.times import clock
+from cockpit.tui.render.told import SAME
 from cockpit.tui.render.trace import trace_lines
 from cockpit.tui.screens.base import Page
 from cockpit.tui.sorting import SORT_KEYS, Sort, identity, ordered
@@ -63,10 +65,10 @@ class OverviewScreen(Page):
         "kill",
         "app.findings",
         "app.quit",
+        "app.troubleshoot",
         "tag",
         "memory",
         "attach",
-        "app.troubleshoot",
         "sort",
         "tree",
         "environment",
@@ -224,7 +226,25 @@ class OverviewScreen(Page):
             return ((f" ! {view.trouble}"[:width], "error"),)
         if self._filter.error is not None:
             return ((f" ! {self._filter.error}"[:width], "warn"),)
+        if view.snapshot.driver.error is not None and not view.snapshot.gpus:
+            return self._without_driver(view, found, width)
         return alert_line(found, width, view.glyphs, self._hint(found))
+
+    def _without_driver(self, view: View, found: Sequence[Alert], width: int) -> Line:
+        """The panel says what it is: here only what leads out of it, and what else is wrong."""
+        error = view.snapshot.driver.error
+        said = "" if error is None else foreign(error.message)
+        rest = [
+            one
+            for one in found
+            if one.sentence != said
+            and (one.finding is None or one.finding.cause not in SAME["driver"])
+        ]
+        self._trouble = rest[0] if rest else None
+        key = self.key_of("app.troubleshoot")
+        what = "no GPU" if error is not None and error.code == "no_devices" else "no driver"
+        words = f"{what}: {key} leads through it" if key else what
+        return alert_line([Alert("error", words), *rest], width, view.glyphs)
 
     def _hint(self, found: Sequence[Alert]) -> str:
         """What a key does about the first alert: never a key that would do it to another row."""
@@ -238,6 +258,8 @@ class OverviewScreen(Page):
         process = self._under_cursor()
         if first.pid is None or process is None or process.pid != first.pid:
             return f"{self.key_of('trouble')}: go there"
+        if not process.visible or (process.user is None and process.uid is None):
+            return ""  # nobody knows whose it is: no key offers to end it
         key = self.key_of("kill")
         return f"{key}: kill it" if key else ""
 

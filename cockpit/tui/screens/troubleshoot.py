@@ -7,7 +7,7 @@ confirmed; what runs goes on when the page is left, and is there again at the ne
 from __future__ import annotations
 
 import shlex
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Literal
 
 from textual import on
@@ -23,7 +23,7 @@ from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.flow_keys import can_be_edited
 from cockpit.tui.render.flow_page import Mode, Whole
-from cockpit.tui.render.flow_preview import plain_text
+from cockpit.tui.render.flow_preview import is_by_hand, plain_text
 from cockpit.tui.screens.flow_screen import FlowScreen
 
 Direction = Literal["up", "down", "page_up", "page_down", "home", "end"]
@@ -94,9 +94,10 @@ class TroubleshootScreen(FlowScreen):
         state = self.talk.state
         if mode in ("ask", "choose"):
             tried, self._tried_to_leave = self._tried_to_leave, True
-            self.talk.answer(FlowAnswer(leave=True))
             if state is not None and state.done and not tried:
+                self.talk.answer(FlowAnswer(leave=True))
                 return
+            self.talk.leave()
             if state is not None and not state.done:
                 self.notify("Left; nothing was changed.", timeout=3)
         self.cockpit.leave_flow()
@@ -148,6 +149,8 @@ class TroubleshootScreen(FlowScreen):
         if mode == "undo":
             if self._saw_whole():
                 self.talk.answer(FlowAnswer(undo=number))
+        elif mode == "choose" and preview is not None and preview.lines and is_by_hand(preview):
+            self._copy(preview.lines)
         elif mode == "choose" and preview is not None and preview.refusal is not None:
             self.notify(foreign(preview.refusal), severity="warning", timeout=4, markup=False)
         elif mode in ("ask", "choose"):
@@ -185,14 +188,15 @@ class TroubleshootScreen(FlowScreen):
         ended, preview, mode = self._ended(), self._option(), self.mode
         if mode == "busy":
             return
-        text = ended.report if ended is not None else ""
-        if preview is not None:
-            text = plain_text(preview.lines)
-        if text:
-            self.app.copy_to_clipboard(plain_text(text.splitlines()))
-            self.notify("Copied, where the terminal takes it (OSC 52).", timeout=3)
+        lines = preview.lines if preview is not None else ended.report.splitlines() if ended else ()
+        if lines:
+            self._copy(lines)
         if mode == "terminal":
             self.talk.answer(FlowAnswer(declined=True))
+
+    def _copy(self, lines: Sequence[str]) -> None:
+        self.app.copy_to_clipboard(plain_text(lines))
+        self.notify("Copied, where the terminal takes it (OSC 52).", timeout=3)
 
     def action_write(self) -> None:
         """The report into the current directory; never over a file that is there."""

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cockpit.model.flow import Done, Ended, Found
+from cockpit.model.process import Process
 from cockpit.model.remedy import Preview
 from cockpit.tui.line import plain
 from cockpit.tui.render.cells import line_width
@@ -14,6 +15,7 @@ from cockpit.tui.render.flow_lines import (
     compared_lines,
     ended_lines,
     found_lines,
+    owner_lines,
     story_versions,
     whole_story,
 )
@@ -202,3 +204,17 @@ def test_an_answer_too_long_for_its_row_stands_whole_below():
     page = flow_page(flows.asking("short", long), "ask", None, 60, UNICODE)
     assert page.panes[0] == []
     assert " ".join(plain(line).strip() for line in page.panes[1]).strip() == long.strip()
+
+
+@pytest.mark.parametrize(
+    ("own_uid", "words"),
+    [
+        (1000, " pid 7 belongs to ml2: only they, or root, can change it."),
+        (1001, ""),  # it is ours
+        (0, ""),  # root may
+    ],
+)
+def test_a_process_of_somebody_else_says_whose_it_is(own_uid, words):
+    process = Process(pid=7, user="ml2", uid=1001)
+    lines = owner_lines(process, own_uid, 80, Glyphs.unicode())
+    assert "".join(text for line in lines for text, _ in line) == words

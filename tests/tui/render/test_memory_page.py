@@ -24,6 +24,7 @@ from cockpit.model.memory import (
     TensorGroup,
     ThreadStack,
 )
+from cockpit.model.process import Process
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.run_history import RunHistory, Trend
 from cockpit.model.text import GIB, MIB
@@ -425,3 +426,13 @@ def test_dialogs_fit_and_are_clean(sentence, path, more, width, glyphs):
     assert_clean([row.line for row in fix_rows(fixes, width, glyphs)], width, glyphs)
     for fix in fixes:
         assert_clean(fix_lines(fix, 1, width, glyphs), width, glyphs)
+
+
+def test_a_process_that_cannot_be_seen_is_not_offered_to_be_attached_to():
+    process = Process(pid=7, visible=False, gaps={"pid": "other_namespace"})
+    subject = Subject(7, process, None, {}, RunHistory())
+    lines = driver_view_lines(subject, 80, offers_attach=True)
+    words = " ".join(text for line in lines for text, _ in line)
+    assert "press a" not in words
+    assert "how much pid 7 holds is not known" in words
+    assert "cannot be attached to from here" in words

@@ -91,3 +91,10 @@ def test_the_pane_keeps_its_size_and_names_every_gpu():
     lines = trace_lines(history, gpus, 120, 16, SETS[0], ["util"])
     assert all(f" {n} util" in "".join(map(plain, lines)) for n in range(8))
     assert "50%" in plain(lines[1])
+
+
+@pytest.mark.parametrize("glyphs", [Glyphs.unicode(), Glyphs.ascii()])
+def test_the_head_of_a_full_trace_is_a_mark_and_no_blank(glyphs):
+    text, _ = spark(filled(range(20, 60)), 0, "util", 10, glyphs)
+    assert " " not in text
+    assert text.count("|" if glyphs.ascii_only else "│") == 1
