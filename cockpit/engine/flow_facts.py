@@ -275,7 +275,7 @@ class Facts:
         record = self._rerun or self._record(request.run)
         if record is None:
             raise TargetGoneError("The record of this run is gone.")
-        return io.BytesIO("\n".join(record.output()).encode(errors="replace"))
+        return io.BytesIO(record.log())
 
     def _measured(self, run: Run | None) -> RunMeasure | None:
         """Of the run before anything was changed: a later one does not count."""
