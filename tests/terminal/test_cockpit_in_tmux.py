@@ -222,7 +222,7 @@ def test_every_page_opens_and_esc_leads_back(simnvml_build: Path) -> None:
         box.start(cockpit("--demo"))
         box.wait_for("DEMO")
         box.type("j", "j")  # the first process is another user's: its environment is not ours
-        for key, seen in [("Enter", "Command"), ("3", "UUID"), ("l", "WHAT"), ("n", "NV18"), ("?", "Everywhere"), ("e", "LANG=")]:  # fmt: skip  # noqa: E501
+        for key, seen in [("Enter", "Command"), ("3", "UUID"), ("l", "Events of"), ("n", "NV18"), ("?", "Everywhere"), ("e", "LANG=")]:  # fmt: skip  # noqa: E501
             box.type(key)
             box.wait_for(seen)
             box.type("Escape")
