@@ -213,6 +213,16 @@ async def test_e_edits_the_command_and_sends_it_as_words():
         assert sent.command[-3:] == ("--accum", "20", "a b")
 
 
+@pytest.mark.parametrize(("key", "where"), [("t", "tmux"), ("o", "terminal")])
+async def test_a_run_may_be_started_elsewhere_and_is_asked_about_all_the_same(key, where):
+    async with stage("stray", size=(140, 40)) as play:
+        await opened(play, flows.choosing())
+        assert "t in tmux" in play.text
+        await play.pilot.press(key)
+        await reply(play, flows.confirming(flows.RERUN))
+        assert answers(play) == [FlowAnswer(option=0, where=where)]
+
+
 async def test_a_command_that_no_shell_could_read_stays_in_its_field():
     async with stage("stray") as play:
         await opened(play, flows.choosing())

@@ -33,6 +33,11 @@ def can_be_edited(preview: Preview | None) -> bool:
     return preview.form == "command" and bool(preview.lines)
 
 
+def _starts(preview: Preview | None) -> bool:
+    """A run that is started again: only that can be started elsewhere."""
+    return preview is not None and any("cockpit run " in line for line in preview.lines)
+
+
 def key_words(keys: Keys) -> list[KeyWord]:
     """The ones that count first; where room is short the last ones are left out."""
     if keys.whole is None:
@@ -95,6 +100,7 @@ def _choosing(keys: Keys) -> list[KeyWord]:
     undoable = state is not None and isinstance(state.prompt, Choose) and state.prompt.undoable
     undo = [("flow.undo", "undo")] if undoable else []
     edit = [("flow.edit", "edit")] if can_be_edited(keys.option) else []
+    where = [("flow.tmux", "in tmux")] if edit and _starts(keys.option) else []
     by_hand = keys.option is not None and bool(keys.option.lines) and is_by_hand(keys.option)
     leave = "leave" if state is not None and state.done else "leave, nothing was changed"
     return [
@@ -105,4 +111,5 @@ def _choosing(keys: Keys) -> list[KeyWord]:
         *undo,
         *([] if by_hand else _copy(keys, "copy")),
         *_found(keys),
+        *where,
     ]

@@ -51,6 +51,12 @@ class TroubleshootScreen(FlowScreen):
         Binding("d", "whole('preview')", "whole", id="flow.whole", tooltip="The whole preview"),
         Binding("f", "whole('found')", "found", id="flow.found", tooltip="All that was found"),
         Binding("e", "edit", "edit", id="flow.edit", tooltip="Edit the command first"),
+        Binding(
+            "t", "where('tmux')", "in tmux", id="flow.tmux", tooltip="Start it in a tmux window"
+        ),
+        Binding(
+            "o", "where('terminal')", "here", id="flow.here", tooltip="Start it in this terminal"
+        ),
         Binding("c", "copy", "copy", id="flow.copy", tooltip="Copy the commands or the report"),
         Binding("u", "undo", "undo", id="flow.undo", tooltip="Take back what was done here"),
         Binding("x", "cancel", "cancel", id="flow.cancel", tooltip="Stop what runs"),
@@ -168,6 +174,14 @@ class TroubleshootScreen(FlowScreen):
         if self.mode == "choose" and self._whole is None and can_be_edited(self._option()):
             self._editing = self._place
             self.redraw()
+
+    def action_where(self, where: Literal["tmux", "terminal"]) -> None:
+        """The same command, started elsewhere than in the background; it is asked for all the same.
+
+        A fix that starts no run is refused by the engine with a sentence.
+        """
+        if self.mode == "choose" and self._whole is None and can_be_edited(self._option()):
+            self.talk.answer(FlowAnswer(option=self._place, where=where))
 
     def action_whole(self, what: Whole) -> None:
         """One thing over the whole page, or back."""
