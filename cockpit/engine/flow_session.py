@@ -1,15 +1,15 @@
 """One flow being walked: reads what it needs, asks, runs what was confirmed, keeps the journal.
 
 The flow itself (flows/) is pure; this is its hands and eyes. Works on any Machine: from a demo or
-a recording there is no way to this host's processes, files or programs.
+a recording there is no way to this host's processes, files or programs. Past 400 lines, because
+every answer moves the same few fields; what can stand alone does (flow_facts, _offers, _tools …).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -20,11 +20,11 @@ from cockpit.act.action import Action, Console
 from cockpit.engine import flow_offers as offers
 from cockpit.engine import flow_opening as opening
 from cockpit.engine import remedies
-from cockpit.engine.flow_facts import Facts
 from cockpit.engine.flow_offers import Ready
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.flow_store import Journalled
-from cockpit.engine.machine import Machine, Say
+from cockpit.engine.flow_tools import Tools
+from cockpit.engine.machine import Say
 from cockpit.errors import CockpitError, RefusedError, UsageError
 from cockpit.flows import FLOWS, looks, machine
 from cockpit.flows.flow import Flow, Known
@@ -47,24 +47,8 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 
 WHAT_IS_WRONG = "What is wrong?"
-FINDINGS_WITHIN_S = 25.0
-"""The rules about slow runs judge by ten seconds of looks at the stack, and then hold on."""
-FIRST_FINDINGS_S = 2.0
 Row = TypeVar("Row")
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Tools:
-    """What a session has of the engine."""
-
-    machine: Machine
-    fresh: Callable[[], Snapshot]
-    """A snapshot that was taken after the call."""
-    watched_s: Callable[[], float]
-    """For how long the engine has seen this machine: live findings take their time."""
-    facts: Facts
-    readonly: bool
 
 
 @dataclass
@@ -315,40 +299,13 @@ class FlowSession:
 
     def _snapshot(self, with_findings: bool, say: Say) -> Snapshot:
         """Fresh; where findings count, once an engine that is young has seen enough for them."""
-        snapshot = self.tools.fresh()
-        pid, told = self.request.pid, False
-        if self._flow is None and self._asks_of_machine():
-            return self._first_findings(snapshot, say)
-        while with_findings and self.tools.watched_s() < FINDINGS_WITHIN_S:
-            there = any(one.pid == pid for one in snapshot.processes)
-            found = any(one.flow == self.request.flow for one in snapshot.findings)
-            if self.tools.machine.source != "live" or not there or found:
-                break
-            if not told:
-                say(f"looking at what pid {pid} does, for {FINDINGS_WITHIN_S:.0f} s at most")
-            told = True
-            if self._cancelled.wait(1.0):
-                break
-            snapshot = self.tools.fresh()
-        return snapshot
-
-    def _asks_of_machine(self) -> bool:
         asked = self.request
-        return not (asked.log or asked.run or asked.pid or asked.command)
-
-    def _first_findings(self, snapshot: Snapshot, say: Say) -> Snapshot:
-        """The rules need some seconds of a machine, and the first look has none behind it."""
-        end, told = time.monotonic() + FIRST_FINDINGS_S, False
-        while time.monotonic() < end and not opening.shows_trouble(snapshot):
-            if self.tools.watched_s() > FINDINGS_WITHIN_S:
-                break
-            if not told:
-                say(f"looking at the machine for {FIRST_FINDINGS_S:.0f} s at most")
-            told = True
-            if self._cancelled.wait(0.5):
-                break
-            snapshot = self.tools.fresh()
-        return snapshot
+        named = asked.log or asked.run or asked.pid or asked.command
+        if self._flow is None and not named:
+            return self.tools.of_machine(self._cancelled, say)
+        if with_findings:
+            return self.tools.of_process(asked, self._cancelled, say)
+        return self.tools.fresh()
 
     def _ask_what(self, known: Known) -> FlowState:
         """No flow was named, and nothing tells which it is."""

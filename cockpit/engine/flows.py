@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Callable
 
 from cockpit.engine.flow_facts import Facts
-from cockpit.engine.flow_session import FlowSession, Tools
+from cockpit.engine.flow_session import FlowSession
+from cockpit.engine.flow_tools import Tools
 from cockpit.engine.machine import Machine, Say
 from cockpit.errors import UsageError
 from cockpit.model.flow import Ended, FlowAnswer, FlowRequest, FlowState

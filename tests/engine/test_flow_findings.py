@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from cockpit.collect.simulated import SimulatedMachine
-from cockpit.engine import flow_session
+from cockpit.engine import flow_tools
 from cockpit.engine.flows import Flows
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
@@ -64,7 +64,7 @@ def test_it_waits_for_the_finding_and_says_so_once() -> None:
 
 def test_it_waits_no_longer_than_the_rules_need() -> None:
     young = Young(found_at=None)
-    assert young.begin(flow_session.FINDINGS_WITHIN_S - 3.0) == ""
+    assert young.begin(flow_tools.FINDINGS_WITHIN_S - 3.0) == ""
     assert young.asked == 3
 
 
