@@ -71,6 +71,7 @@ class Facts:
         self._store = Store(self._folder)
         self.journal = Journal() if self._live else None
         self._command: RunCommand | None = None
+        self._known: Finding | None = None
         self._begun = FlowRequest()
         self._checkup: Checkup | None = None
         self._before: RunMeasure | None = None
@@ -236,12 +237,19 @@ class Facts:
         return self.completed(replace(request, pid=found.pid, start_ticks=ticks))
 
     def _finding(self, request: FlowRequest, snapshot: Snapshot) -> Finding | None:
+        """What is known best; once something is, an end that this flow brought about is no news."""
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
-            return self._on_card(logged, snapshot)
-        if request.log is not None and process_of(snapshot, request) is None:
-            return logged  # what happens on this machine now is no answer to a log
-        return live_finding(request, snapshot) or logged
+            found: Finding | None = self._on_card(logged, snapshot)
+        elif request.log is not None and process_of(snapshot, request) is None:
+            found = logged  # what happens on this machine now is no answer to a log
+        else:
+            found = live_finding(request, snapshot) or logged
+        if found is None or found.cause in _QUIET:
+            held = request.flow == "vram-held"  # there the end is what was wanted
+            return found if held else self._known or found
+        self._known = found
+        return found
 
     def _on_card(self, finding: Finding, snapshot: Snapshot) -> Finding:
         """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
