@@ -76,12 +76,25 @@ class Work:
 
     def _children(self) -> list[tuple[int, procfs.Stat]]:
         """Workers of a loader, or any other child of Python that computes for it."""
-        found = [
-            (pid, stat)
-            for pid, stat in procfs.all_stats(self._root)
-            if stat.ppid == self._pid and not stat.dead
-        ]
+        found = []
+        for pid in self._child_pids():
+            stat = procfs.stat(self._root, pid)
+            if not isinstance(stat, Gap) and stat.ppid == self._pid and not stat.dead:
+                found.append((pid, stat))
         return [(pid, stat) for pid, stat in found[:WORKER_LIMIT] if self._is_worker(pid, stat)]
+
+    def _child_pids(self) -> list[int]:
+        """By the kernel's own list: with 500 processes a search among all takes 3 ms a look."""
+        children: list[int] = []
+        try:
+            for thread in os.listdir(f"{self._root}/{self._pid}/task"):
+                with open(f"{self._root}/{self._pid}/task/{thread}/children") as file:
+                    children += [int(word) for word in file.read().split()]
+        except FileNotFoundError:  # a thread that has ended, or a kernel without PROC_CHILDREN
+            return [pid for pid, one in procfs.all_stats(self._root) if one.ppid == self._pid]
+        except (OSError, ValueError):
+            return []
+        return children
 
     def _is_worker(self, pid: int, stat: procfs.Stat) -> bool:
         if stat.name.startswith("pt_data_worker"):

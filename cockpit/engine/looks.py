@@ -36,6 +36,10 @@ KEPT = 8
 KEPT_S = 60.0
 SCAN_EVERY_S = 10.0
 AFTER_FAILURE_S = 30.0
+PAUSE_AFTER_FAILURE_S = 4.0
+"""Where one cannot be looked at, the others mostly cannot either."""
+LONGEST_AFTER_FAILURE_S = 600.0
+"""Each failure doubles the pause: a start of py-spy costs 20 ms of a core."""
 FRAMES = 40
 FRAMES_WITH_TEXT = 3
 AGENT_LIMIT_S = 1.0
@@ -53,6 +57,7 @@ class _Subject:
     due_s: float = 0.0
     count: int = 0
     py_spy_fails: bool = False
+    failures: int = 0
     seen: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
 
 
@@ -105,11 +110,13 @@ class Looker:
             self._wake.wait()
             self._wake.clear()
             while self._is_wished():
+                pause_s = PAUSE_S
                 try:
-                    self._one_turn(time.monotonic())
+                    if not self._one_turn(time.monotonic()):
+                        pause_s = PAUSE_AFTER_FAILURE_S
                 except Exception:  # a look is a courtesy: the next one may work
                     log.exception("a look failed")
-                time.sleep(PAUSE_S)
+                time.sleep(pause_s)
 
     def _is_wished(self) -> bool:
         now_s = time.monotonic()
@@ -118,7 +125,8 @@ class Looker:
                 del self._subjects[pid]
             return bool(self._subjects) or now_s - self._scan_wished_s < WISHED_S
 
-    def _one_turn(self, now_s: float) -> None:
+    def _one_turn(self, now_s: float) -> bool:
+        """Whether the look that was due, if any, showed something."""
         subject = self._next(now_s)
         if subject is not None:
             self._take(subject)
@@ -127,6 +135,7 @@ class Looker:
             found = tuple(CpuRun(*one) for one in self._scan.scan())
             with self._lock:
                 self._cpu_runs = found
+        return subject is None or not subject.failures
 
     def _next(self, now_s: float) -> _Subject | None:
         with self._lock:
@@ -144,13 +153,14 @@ class Looker:
         )
         look = Look(at_s=time.time(), failure="gone") if gone else self._look(subject)
         subject.count += 1
-        apart_s = APART_S if subject.count < ENOUGH else FAR_APART_S
-        subject.due_s = time.monotonic() + (apart_s if look.frames else AFTER_FAILURE_S)
+        subject.due_s = time.monotonic() + _pause_s(subject, look)
         with self._lock:
             subject.seen.append(look)
 
     def _look(self, subject: _Subject) -> Look:
         frames, failure = self._frames(subject)
+        if not frames:
+            return Look(at_s=time.time(), failure=failure)
         work = subject.work.read()
         return Look(
             at_s=time.time(),
@@ -171,6 +181,8 @@ class Looker:
     def _frames(self, subject: _Subject) -> tuple[Sequence[LookFrame], str | None]:
         """By py-spy: the agent's own thread needs the GIL, and meets the trainer where it waits."""
         failure: str | None = None
+        if not _is_python(subject.pid):
+            return (), "It is no Python."
         if not subject.py_spy_fails:
             dump = stacks.dump(subject.pid)
             main = dump.main
@@ -183,6 +195,20 @@ class Looker:
             subject.py_spy_fails = False
             return (), failure or "It has no Python thread."
         return _asked(subject.pid, socket)
+
+
+def _pause_s(subject: _Subject, look: Look) -> float:
+    if look.frames:
+        subject.failures = 0
+        return APART_S if subject.count < ENOUGH else FAR_APART_S
+    subject.failures += 1
+    return min(AFTER_FAILURE_S * 2.0 ** (subject.failures - 1), LONGEST_AFTER_FAILURE_S)
+
+
+def _is_python(pid: int) -> bool:
+    """By the name of what it runs; not to be seen counts as yes, py-spy will say."""
+    executable = procfs.read_link(f"/proc/{pid}/exe")
+    return isinstance(executable, procfs.Gap) or "python" in executable.rpartition("/")[2]
 
 
 def _frame(frame: stacks.Frame) -> LookFrame:
