@@ -355,11 +355,6 @@ class Facts:
 
     # -- kept runs
 
-    def record_directory(self, request: FlowRequest) -> str | None:
-        """Of the kept run that the flow is about."""
-        record = self._record(request.run)
-        return record.directory if record is not None else None
-
     def _record(self, run: str | None) -> RunRecord | None:
         if run is None or self._folder is None:
             return None

@@ -14,12 +14,13 @@ from cockpit.act.command_words import NotUnderstoodError, find_program
 from cockpit.act.identity import Subject, all_stats, look
 from cockpit.act.job import Family
 from cockpit.act.relaunch_plan import MARK
+from cockpit.act.run_python import python_of
 from cockpit.attach import target as targets
 from cockpit.attach.launch import name_of
 from cockpit.attach.run_environment import BOOTSTRAP, DIRECTORY
 from cockpit.attach.run_record import Meta, interpreter, load_run
 from cockpit.collect.owners import container_of, slurm_of
-from cockpit.errors import RefusedError, TargetGoneError
+from cockpit.errors import CockpitError, RefusedError, TargetGoneError
 from cockpit.model.run_command import RunCommand
 from cockpit.model.secret import HIDDEN
 from cockpit.paths import state_directory
@@ -104,7 +105,7 @@ def _of(subject: Subject, environment: dict[str, str]) -> RunCommand:
     pid = subject.pid
     argv = _argv(pid)
     target = targets.look(pid)
-    link, executable = (procfs.read_link(f"{_PROC}/{pid}/{one}") for one in ("cwd", "exe"))
+    link = procfs.read_link(f"{_PROC}/{pid}/cwd")
     cwd = None if isinstance(link, Gap) else link
     return RunCommand(
         argv=argv,
@@ -112,7 +113,7 @@ def _of(subject: Subject, environment: dict[str, str]) -> RunCommand:
         uid=subject.uid,
         source="process",
         environment=environment,
-        interpreter=None if isinstance(executable, Gap) else executable,
+        interpreter=_interpreter(pid),
         pid=pid,
         start_ticks=subject.stat.start_ticks,
         inner_pid=target.inner_pid if target else None,
@@ -121,6 +122,14 @@ def _of(subject: Subject, environment: dict[str, str]) -> RunCommand:
         name=name_of(argv) if argv else None,
         refusal=_incomplete(argv, environment),
     )
+
+
+def _interpreter(pid: int) -> str | None:
+    """Its environment's Python: the kernel names the base one, into which nobody should install."""
+    try:
+        return python_of(pid)
+    except CockpitError:  # in a container, or no Python: there is none that we could start
+        return None
 
 
 def _environment(subject: Subject) -> dict[str, str]:
