@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from cockpit.attach import target as targets
 _BOUND = re.compile(r"(.*/cockpit(?:-\d+)?/)(\d+)\.(?:sock|new)", re.DOTALL)
 _LISTENING = "00010000"
 """__SO_ACCEPTCON in the Flags column (net/unix/af_unix.c)."""
+_HOMES_KEPT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +51,45 @@ def find(pid: int, proc: str = "/proc") -> AgentSocket | None:
     return None
 
 
-def find_all(pids: Iterable[int], proc: str = "/proc") -> list[AgentSocket]:
-    """Those of the given processes that have an agent.
+class Finder:
+    """Finds agents again and again; where a process lives is remembered for half a minute.
 
-    net/unix is read once per network namespace; a process whose inner pid is not named in its
-    namespace's list is not looked at any further.
+    Asking 500 processes for their namespaces costs as much as a tenth of a whole tick.
     """
-    named: dict[str, frozenset[int]] = {}
-    found = []
-    for pid in pids:
-        namespace = _link(f"{proc}/{pid}/ns/net")
-        if namespace not in named:
-            agents = _agents(f"{proc}/{pid}/net/unix")
-            named[namespace] = frozenset(number for _, number in agents)
-        if not named[namespace]:
-            continue
-        target = targets.look(pid, proc)
-        if target is not None and target.inner_pid in named[namespace]:
-            agent = find(pid, proc)
-            found += [agent] if agent else []
-    return found
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._namespaces: dict[int, str] = {}
+        self._inner_pids: dict[int, int | None] = {}
+        self._forget_s = 0.0
+
+    def find_all(self, pids: Iterable[int]) -> list[AgentSocket]:
+        """Those of the given processes that have an agent.
+
+        net/unix is read once per network namespace; a process whose inner pid is not named in its
+        namespace's list is not looked at any further.
+        """
+        if time.monotonic() >= self._forget_s:
+            self._forget_s = time.monotonic() + _HOMES_KEPT_S
+            self._namespaces, self._inner_pids = {}, {}
+        named: dict[str, frozenset[int]] = {}
+        found = []
+        for pid in pids:
+            namespace = self._namespaces.get(pid)
+            if namespace is None:
+                namespace = self._namespaces[pid] = _link(f"{self._proc}/{pid}/ns/net")
+            if namespace not in named:
+                agents = _agents(f"{self._proc}/{pid}/net/unix")
+                named[namespace] = frozenset(number for _, number in agents)
+            if named[namespace] and self._inner_pid(pid) in named[namespace]:
+                agent = find(pid, self._proc)
+                found += [agent] if agent else []
+        return found
+
+    def _inner_pid(self, pid: int) -> int | None:
+        if pid not in self._inner_pids:
+            self._inner_pids[pid] = targets.inner_pid(pid, self._proc)
+        return self._inner_pids[pid]
 
 
 def pids_with_sockets(uid: int | None = None, runtime_dir: str | None = None) -> set[int]:

@@ -84,6 +84,12 @@ def look(pid: int, proc: str = "/proc") -> Target | None:
     )
 
 
+def inner_pid(pid: int, proc: str = "/proc") -> int | None:
+    """Its pid in its own namespace; None: no such process, or hidden from us."""
+    status = _status(proc, str(pid))
+    return _numbers(status.get("NSpid", str(pid)))[-1] if status else None
+
+
 def name_of(pid: int, proc: str = "/proc") -> str:
     """Short name of a process; ``?`` when it cannot be read."""
     name = procfs.read(f"{proc}/{pid}/comm")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cockpit import procfs
-from cockpit.collect.readings import GpuReadings, ProcessUse
+from cockpit.collect.readings import GpuReadings, ProcessUse, by_gpu
 from cockpit.model.process import Process
 from cockpit.procfs import Stat
 
@@ -41,8 +41,8 @@ class LastHolders:
             return
         answering = {gpu.index for gpu in readings.gpus if gpu.state == "ok"}
         self.had_driver = self.had_driver or bool(answering)
-        for gpu in answering:
-            self._uses[gpu] = tuple(use for use in readings.uses if use.gpu == gpu)
+        listed = by_gpu(readings.uses)
+        self._uses.update((gpu, listed.get(gpu, ())) for gpu in answering)
         wanted = set(_pids(self._uses.values()))
         known = {**self._rows, **{row.pid: row for row in rows}}
         self._rows = {pid: known[pid] for pid in wanted if pid in known}

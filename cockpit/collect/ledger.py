@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cockpit.collect.holders import Holders, minors_held
-from cockpit.collect.readings import MemoryReading, ProcessUse
+from cockpit.collect.readings import MemoryReading, ProcessUse, by_gpu
 from cockpit.model.gpu import Gpu
 from cockpit.model.ledger import Explanation, Ledger, LedgerProcess
 from cockpit.model.process import Process
@@ -62,14 +62,14 @@ def build_ledger(
         holders = Holders(files=holders, looked_at=len(holders))
     by_index = {gpu.index: gpu for gpu in gpus}
     rows = {row.pid: row for row in processes}
-    listed = frozenset(use.pid for use in uses)
+    listed, grouped = frozenset(use.pid for use in uses), by_gpu(uses)
     ledgers: list[Ledger] = []
     for reading in memory:
         gpu = by_index.get(reading.gpu, Gpu(index=reading.gpu))
         sizes = _total_and_free(reading, gpu)
         if sizes is None:
             continue
-        own = tuple(use for use in uses if use.gpu == reading.gpu)
+        own = grouped.get(reading.gpu, ())
         minor = (minors or {}).get((gpu.pci_bus_id or "").lower(), gpu.index)
         held = sum(use.vram_bytes or 0 for use in own)
         rest = sizes[0] - sizes[1] - (reading.reserved_bytes or 0) - held

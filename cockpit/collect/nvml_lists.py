@@ -54,6 +54,8 @@ class ProcessList:
         self._layout = _PROCESS["v2" if name.endswith(("_v2", "_v3")) else "v1"]
         self._length = c_uint()
         self._room = 0
+        self._raw = b""
+        self._listed: list[ListedProcess] = []
         self._grow(32)
 
     def _grow(self, room: int) -> None:
@@ -62,15 +64,18 @@ class ProcessList:
             self._buffer = ctypes.create_string_buffer(room * self._layout.size)
 
     def read(self, handle: Handle) -> list[ListedProcess]:
-        """Raises NvmlError."""
+        """The same list as before (the same object) while nothing changes. Raises NvmlError."""
 
         def make(room: int) -> int:
             self._grow(room)
             return self._call(handle, byref(self._length), self._buffer)
 
         count, _ = nvml.call_with_room(make, self._length, self._room)
-        filled = memoryview(self._buffer)[: count * self._layout.size]
-        return [_listed(*line) for line in self._layout.iter_unpack(filled)]
+        raw = bytes(memoryview(self._buffer)[: count * self._layout.size])
+        if raw != self._raw:
+            self._raw = raw
+            self._listed = [_listed(*line) for line in self._layout.iter_unpack(raw)]
+        return self._listed
 
 
 def _listed(

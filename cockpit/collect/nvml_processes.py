@@ -67,6 +67,9 @@ class Processes:
         self._last_memory: Memory | None = None
         self._last_listed: _Listed = []
         self._empty_since_s: dict[str, float] = {}
+        self._merged: tuple[_Listed, tuple[Instance, ...], dict[int, float]] = ([], (), {})
+        """What the last uses were made of."""
+        self._uses: tuple[ProcessUse, ...] = ()
         self._shares: dict[int, float] = {}
         self._shares_s = -SHARES_PERIOD_S
 
@@ -87,7 +90,7 @@ class Processes:
             moved = before is not None and after is not None and before.used != after.used
             if not moved:
                 break
-        return Holding(after, gap, moved, self._merge(listed, mig), list_gap)
+        return Holding(after, gap, moved, self._uses_of(listed, mig), list_gap)
 
     def _read_memory(self) -> tuple[Memory | None, str | None]:
         try:
@@ -152,6 +155,13 @@ class Processes:
             self._shares, self._shares_s = fresh, now_s
         elif age_s > _SM_KEPT_S:
             self._shares = {}
+
+    def _uses_of(self, listed: _Listed, mig: tuple[Instance, ...]) -> tuple[ProcessUse, ...]:
+        """Made anew only when something changed."""
+        sources = listed, mig, self._shares
+        if sources != self._merged:
+            self._merged, self._uses = sources, self._merge(listed, mig)
+        return self._uses
 
     def _merge(
         self,

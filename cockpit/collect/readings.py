@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cockpit.model.event import Event
@@ -47,3 +48,11 @@ class GpuReadings:
     topology: tuple[TopologyLink, ...] = ()
     events: tuple[Event, ...] = ()
     """New since the last tick."""
+
+
+def by_gpu(uses: Iterable[ProcessUse]) -> dict[int, tuple[ProcessUse, ...]]:
+    """Index of the GPU → its lines, in their order."""
+    found: dict[int, list[ProcessUse]] = {}
+    for use in uses:
+        found.setdefault(use.gpu, []).append(use)
+    return {gpu: tuple(group) for gpu, group in found.items()}

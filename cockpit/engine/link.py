@@ -20,9 +20,11 @@ from cockpit.engine.protocol import (
     FromEngine,
     Hello,
     Message,
+    Tick,
     decode_from_engine,
     encode,
 )
+from cockpit.engine.tick_delta import TickRestorer
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError, LinkError, UsageError
 
@@ -45,6 +47,7 @@ class Link:
         self.pid, to_engine, from_engine = _spawn(options, log_path or os.devnull)
         self._writer = LineWriter(to_engine)
         self._reader = LineReader(from_engine)
+        self._restorer = TickRestorer()
         self._next_id = 0
         self._closed = False
         self._exit_code: int | None = None
@@ -113,7 +116,9 @@ class Link:
     def _decode(self, line: bytes) -> FromEngine:
         try:
             message = decode_from_engine(line)
-        except msgspec.DecodeError as error:
+            if isinstance(message, Tick):
+                return self._restorer.restore(message)
+        except ValueError as error:  # msgspec.DecodeError is one
             raise LinkError(f"The engine sent something that is no message: {error}") from error
         if isinstance(message, Hello) and message.protocol != PROTOCOL:
             raise LinkError(

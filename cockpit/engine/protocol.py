@@ -25,7 +25,7 @@ from cockpit.model.playback import Playback, Source
 from cockpit.model.process import ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class Message(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -70,6 +70,9 @@ class Tick(Message, frozen=True, kw_only=True, tag="tick"):
     relatives: tuple[Relative, ...] = ()
     """Ancestors without VRAM, only while a tree is watched."""
     playback: Playback | None = None
+    places: tuple[int, ...] | None = None
+    """On the wire (:mod:`cockpit.engine.tick_delta`): the place of each process in the tick before,
+    -1 for the next of ``snapshot.processes``. None: all of them are there."""
 
 
 class Progress(Message, frozen=True, kw_only=True, tag="progress"):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from cockpit import procfs
 from cockpit.attach.client import AgentError, Client
-from cockpit.attach.discover import AgentSocket, find_all, pids_with_sockets
+from cockpit.attach.discover import AgentSocket, Finder, pids_with_sockets
 from cockpit.attach.run_record import start_ticks
 from cockpit.attach.sweep import unlink_stale
 from cockpit.engine.run_files import RunFiles
@@ -122,11 +122,12 @@ class Runs:
     # -- in the background
 
     def _keep_looking(self) -> None:
+        finder = Finder()
         while True:
             self._look.wait()
             self._look.clear()
             # Also runs that hold no VRAM: training on the CPU by mistake looks like that.
-            for socket in find_all({*self._candidates, *pids_with_sockets()}):
+            for socket in finder.find_all({*self._candidates, *pids_with_sockets()}):
                 self._listen_to(socket)
             self._read_exits()
             self._drop_old()

@@ -43,6 +43,7 @@ from cockpit.engine.protocol import (
     decode_to_engine,
     encode,
 )
+from cockpit.engine.tick_delta import TickShortener
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError
 from cockpit.model.memory import Census, Segments
@@ -94,6 +95,7 @@ class Server:
         self._writer = writer
         self._recorder = recorder
         self._interval_s = clamp_interval(options.interval_s)
+        self._shortener = TickShortener()
         self._tree = False
         self._late = 0
         self._began = self._next = time.monotonic()
@@ -150,7 +152,8 @@ class Server:
             self._newest, self._ticks = snapshot, self._ticks + 1
             self._ticked.notify_all()
         relatives = self._machine.relatives(snapshot) if self._tree else ()
-        self._send(Tick(snapshot=snapshot, relatives=relatives, playback=self._machine.playback()))
+        tick = Tick(snapshot=snapshot, relatives=relatives, playback=self._machine.playback())
+        self._send(self._shortener.shorten(tick))
         self._schedule()
 
     def _fresh(self) -> Snapshot:

@@ -6,8 +6,9 @@ lines changed. Text in a Line is clean already (``model.text.clean``) and holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, Protocol, overload
 
 Role = Literal[
     "",  # plain text
@@ -66,6 +67,34 @@ class LateRow:
         if self._line is None:
             self._line = self._make()
         return self._line
+
+
+class LateRows(Sequence[AnyRow]):
+    """Rows of which only those that are looked at are made at all. Immutable."""
+
+    def __init__(self, keys: Sequence[Hashable], make: Callable[[int], Line]) -> None:
+        """``make`` gives the line at a place."""
+        self._keys = keys
+        self._make = make
+        self._made: dict[int, LateRow] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, at: int) -> LateRow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[LateRow]: ...
+
+    def __getitem__(self, at: int | slice) -> LateRow | list[LateRow]:
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self._keys)))]
+        row = self._made.get(at)
+        if row is None:
+            key = self._keys[at]  # IndexError ends an iteration
+            row = self._made[at] = LateRow(key, partial(self._make, at))
+        return row
 
 
 def plain(line: Line) -> str:

@@ -29,7 +29,7 @@ from attaching import (
 
 from cockpit.attach import attach, stacks
 from cockpit.attach.client import AgentError, Client
-from cockpit.attach.discover import find, find_all
+from cockpit.attach.discover import Finder, find
 from cockpit.attach.payload import agent_source, wrap
 
 pytestmark = needs_ptrace
@@ -53,7 +53,7 @@ def test_an_unprepared_run_answers_within_a_second_and_is_let_go(version: str, r
     assert outcome.hello["attached_by"] == "ptrace"
     assert outcome.answer_ms < 1000
     assert outcome.sentence == f"Attached to pid {child.pid} (no torch loaded yet)"
-    assert [agent.pid for agent in find_all([os.getpid(), child.pid])] == [child.pid]
+    assert [agent.pid for agent in Finder().find_all([os.getpid(), child.pid])] == [child.pid]
     assert attach.detach(child.pid).sentence == f"Detached from pid {child.pid}."
     assert find(child.pid) is None
     unharmed(child)
@@ -295,7 +295,7 @@ def test_a_process_with_a_mount_and_pid_namespace_of_its_own(runs: Runs):
     outcome = attached(pid)
     assert outcome.hello["pid"] == 1
     assert outcome.agent.path.startswith(f"/proc/{pid}/root/tmp/cockpit-")
-    assert [(agent.pid, agent.inner_pid) for agent in find_all([pid])] == [(pid, 1)]
+    assert [(agent.pid, agent.inner_pid) for agent in Finder().find_all([pid])] == [(pid, 1)]
     assert not any(name == "1.sock" for name in os.listdir(f"/tmp/cockpit-{os.geteuid()}"))
     assert attach.detach(pid).state == "detached"
     assert outer.poll() is None

@@ -39,7 +39,7 @@ def test_nonsense_raises_decode_error_and_nothing_else(line: bytes) -> None:
 
 
 def test_a_newer_engine_may_send_fields_that_we_do_not_know() -> None:
-    hello = b'{"kind":"hello","protocol":1,"version":"9","source":"live","colour":"blue"}'
+    hello = b'{"kind":"hello","protocol":2,"version":"9","source":"live","colour":"blue"}'
     assert protocol.decode_from_engine(hello) == protocol.Hello(version="9", source="live")
 
 

@@ -8,7 +8,7 @@ from textual.app import App
 from textual.geometry import Region
 
 from cockpit.tui import theme
-from cockpit.tui.line import Line, Row
+from cockpit.tui.line import LateRows, Line, Row
 from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.theme import ROLES
 from cockpit.tui.widgets.line_view import FixedLines, LineView
@@ -274,3 +274,22 @@ def test_no_control_character_reaches_the_screen_even_from_a_renderer_that_forgo
 def test_every_role_can_be_drawn():
     strip = to_strip(tuple(("x", role) for role in ROLES), 40, STYLES)
     assert strip.text.rstrip() == "x" * len(ROLES)
+
+
+def test_late_rows_make_only_what_is_looked_at() -> None:
+    made: list[int] = []
+
+    def line(at: int) -> Line:
+        made.append(at)
+        return ((str(at), ""),)
+
+    rows = LateRows([("key", n) for n in range(500)], line)
+    assert len(rows) == 500
+    assert rows[7].key == ("key", 7)
+    assert not made
+    assert [row.line for row in rows[3:5]] == [(("3", ""),), (("4", ""),)]
+    assert rows[3].line is rows[3].line
+    assert made == [3, 4]
+    assert [row.key for row in rows][-1] == ("key", 499)
+    with pytest.raises(IndexError):
+        rows[500]

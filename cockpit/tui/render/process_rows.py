@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cockpit.model.process import Process, Relative
-from cockpit.tui.line import LateRow, Line
+from cockpit.tui.line import LateRow, LateRows, Line
 from cockpit.tui.render.cells import merged, toned_down
 from cockpit.tui.render.columns import Table, lay_out
 from cockpit.tui.render.glyphs import Glyphs
@@ -77,9 +77,12 @@ def process_row(table: ProcessTable, process: Process, branch: str = "") -> Late
     return LateRow(identity(process), lambda: _process_line(table, process, branch))
 
 
-def process_rows(table: ProcessTable, processes: Sequence[Process]) -> list[LateRow]:
-    """One row each, in the order given."""
-    return [process_row(table, process) for process in processes]
+def process_rows(
+    table: ProcessTable, processes: Sequence[Process], identities: Sequence[Hashable] = ()
+) -> LateRows:
+    """One row each, in the order given; ``identities`` of them where they are known already."""
+    keys = identities or [identity(process) for process in processes]
+    return LateRows(keys, lambda at: _process_line(table, processes[at], ""))
 
 
 def tree_rows(

@@ -169,9 +169,13 @@ def hidden_words(process: Process) -> str:
 
 def gpus_words(process: Process) -> str:
     """``0-3``, ``5``, or ``1:0`` for an instance of a MIG GPU."""
-    instances = [use for use in process.devices if use.mig_instance is not None]
-    plain = ranges([use.gpu for use in process.devices if use.mig_instance is None])
-    parts = [f"{use.gpu}:{use.mig_instance}" for use in instances]
+    return _gpus_words(tuple([(use.gpu, use.mig_instance) for use in process.devices]))
+
+
+@lru_cache(maxsize=1024)
+def _gpus_words(uses: tuple[tuple[int, int | None], ...]) -> str:
+    plain = ranges([gpu for gpu, instance in uses if instance is None])
+    parts = [f"{gpu}:{instance}" for gpu, instance in uses if instance is not None]
     return ",".join(([plain] if plain else []) + parts) or "–"
 
 

@@ -9,6 +9,7 @@ changes all of them (ten times the bytes).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from cockpit.model.gpu import Gpu
 from cockpit.model.history import History, Metric
@@ -116,37 +117,43 @@ def area(
     limits: tuple[float, float] = (0.0, 100.0),
     per_slot: int = 1,
 ) -> list[str]:
-    """``height`` lines of ``width`` cells, top first; two samples a cell where braille is shown."""
+    """``height`` lines of ``width`` cells, top first; two samples a cell where braille is shown.
+
+    A known value has at least the lowest dot.
+    """
     per_cell = 2 if glyphs.braille else 1
     # Half a cell may be new: the rest of it and all of the next one are blank.
     blank = per_cell + (history.count // per_slot) % per_cell
     values = sweep(history, gpu, metric, width * per_cell, per_slot, blank)
-    shares = [None if v is None else _share(v, limits) for v in values]
-    draw = _braille_row if glyphs.braille else _block_row
-    return [draw(shares, height - 1 - row, height, glyphs) for row in range(height)]
+    steps = height * (4 if glyphs.braille else len(glyphs.spark))
+    filled = [0 if v is None else max(1, round(_share(v, limits) * steps)) for v in values]
+    if glyphs.braille:
+        halves = zip(filled[::2], filled[1::2], strict=True)
+        columns = [_braille_column(left, right, height) for left, right in halves]
+    else:
+        columns = [_block_column(one, height, glyphs.spark) for one in filled]
+    return ["".join(row) for row in zip(*columns, strict=True)]
 
 
-def _braille_row(shares: Sequence[float | None], row: int, height: int, _: Glyphs) -> str:
-    """Row counted from the bottom; a known value has at least the lowest dot."""
+@lru_cache(maxsize=1 << 12)
+def _braille_column(left: int, right: int, height: int) -> str:
+    """One column of cells, top first; ``left`` and ``right``: dots filled from below."""
     cells = []
-    for at in range(0, len(shares), 2):
-        left = _steps(shares[at], row, height, 4)
-        right = _steps(shares[at + 1], row, height, 4)
-        dots = _DOTS[0][left] | _DOTS[1][right]
+    for row in reversed(range(height)):
+        dots = _DOTS[0][_steps(left, row, 4)] | _DOTS[1][_steps(right, row, 4)]
         cells.append(chr(0x2800 + dots) if dots else " ")
     return "".join(cells)
 
 
-def _block_row(shares: Sequence[float | None], row: int, height: int, glyphs: Glyphs) -> str:
-    levels = " " + glyphs.spark
-    return "".join(levels[_steps(share, row, height, len(levels) - 1)] for share in shares)
+@lru_cache(maxsize=1 << 10)
+def _block_column(filled: int, height: int, levels: str) -> str:
+    steps = len(levels)
+    return "".join((" " + levels)[_steps(filled, row, steps)] for row in reversed(range(height)))
 
 
-def _steps(share: float | None, row: int, height: int, steps: int) -> int:
-    if share is None:
-        return 0
-    total = max(1, round(share * height * steps))
-    return min(steps, max(0, total - row * steps))
+def _steps(filled: int, row: int, steps: int) -> int:
+    """How much of what is filled lies in this row, counted from the bottom."""
+    return min(steps, max(0, filled - row * steps))
 
 
 def trace_lines(

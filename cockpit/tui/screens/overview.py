@@ -284,7 +284,7 @@ class OverviewScreen(Page):
         if self._tree and not self._filter:
             self._processes.show(tree_rows(table, sorted_, view.relatives))
         else:
-            self._processes.show(process_rows(table, sorted_))
+            self._processes.show(process_rows(table, sorted_, self._order))
 
     def _why_empty(self, view: View) -> Line:
         if self._filter:

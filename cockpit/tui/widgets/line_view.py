@@ -31,7 +31,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from typing_extensions import override
 
-from cockpit.tui.line import AnyRow, Line, Role, Row
+from cockpit.tui.line import AnyRow, LateRows, Line, Role, Row
 from cockpit.tui.messages import HeaderClicked, RowChosen, RowHighlighted
 from cockpit.tui.theme import RowState, role_styles
 from cockpit.tui.widgets.strips import to_strip
@@ -82,7 +82,7 @@ class LineView(Widget, can_focus=True):
         """Index of the first row in view."""
         self.was_moved = False
         """Somebody has put the cursor where it is; at first it only happens to be there."""
-        self._rows: tuple[AnyRow, ...] = ()
+        self._rows: Sequence[AnyRow] = ()
         self._index = 0
         self._header = header
         self._empty = empty
@@ -97,7 +97,7 @@ class LineView(Widget, can_focus=True):
     # What is shown
 
     @property
-    def rows(self) -> tuple[AnyRow, ...]:
+    def rows(self) -> Sequence[AnyRow]:
         """The rows as last shown."""
         return self._rows
 
@@ -138,14 +138,14 @@ class LineView(Widget, can_focus=True):
 
     def show(self, rows: Iterable[AnyRow]) -> None:
         """Show these rows; the cursor stays on its key, or goes to what followed a vanished one."""
-        old, self._rows = self._rows, tuple(rows)
+        old, self._rows = self._rows, rows if isinstance(rows, LateRows) else tuple(rows)
         self._index = self._place_of_cursor(old)
         self._set_cursor()
         if len(old) != len(self._rows) and self.is_attached and self.styles.auto_dimensions:
             self.refresh(layout=True)
         self._repaint_changes()
 
-    def _place_of_cursor(self, old: tuple[AnyRow, ...]) -> int:
+    def _place_of_cursor(self, old: Sequence[AnyRow]) -> int:
         """Where the cursor belongs now; ``_rows`` are new, ``_index`` is still that in ``old``."""
         index = self._index
         if not self.has_cursor or not self._rows or not old:
