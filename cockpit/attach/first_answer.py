@@ -17,7 +17,7 @@ from cockpit.attach.client import AgentError, Client, EndedError, NoAnswerError
 from cockpit.attach.discover import AgentSocket, find
 from cockpit.attach.inject_ptrace import still_queued
 from cockpit.attach.outcome import Outcome
-from cockpit.attach.target import look
+from cockpit.attach.target import arguments, look
 from cockpit.model.text import clean
 
 Say = Callable[[str], None]
@@ -152,8 +152,14 @@ def _not_yet(queued: Outcome, wait_s: float, refused: bool) -> Outcome:
     return replace(
         queued,
         sentence=f"The attach is queued: the main thread {where}has run no Python for "
-        f"{wait_s:g} s. It takes effect when that call returns.",
+        f"{wait_s:g} s. It takes effect {_when(queued.pid)}.",
     )
+
+
+def _when(pid: int) -> str:
+    if any("ipykernel" in word for word in arguments(pid)):
+        return "as soon as any cell of the notebook is run (1 will do)"
+    return "when that call returns"
 
 
 def refused_by(queued: Outcome) -> Outcome:

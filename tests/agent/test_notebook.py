@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cockpit.attach import attach
 from tests.agent.talk import ROOT, Talk, wait_for
 
 pytest.importorskip("ipykernel", reason="needs ipykernel")
@@ -25,7 +26,7 @@ train()
 
 
 class Kernel:
-    """One kernel with an agent in it."""
+    """One kernel."""
 
     def __init__(self, folder: str, client: Any, pid: int) -> None:
         self.client, self.pid, self.folder = client, pid, folder
@@ -41,7 +42,8 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kernel]:
+def bare(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Kernel]:
+    """A kernel as a person starts it."""
     for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -52,13 +54,28 @@ def kernel(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        found = Kernel(folder, client, running.provisioner.process.pid)
-        code = f"from cockpit.agent import attach; at = attach(directory={folder!r})"
-        assert found.run(code) == "ok"
-        yield found
+        yield Kernel(folder, client, running.provisioner.process.pid)
     finally:
         client.stop_channels()
         running.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def kernel(bare: Kernel) -> Kernel:
+    """One with an agent in it."""
+    code = f"from cockpit.agent import attach; at = attach(directory={bare.folder!r})"
+    assert bare.run(code) == "ok"
+    return bare
+
+
+def test_the_next_cell_lets_the_agent_into_an_idle_kernel(bare: Kernel) -> None:
+    outcome = attach.run(attach.plan(bare.pid), wait_s=1.0)
+    if outcome.state == "queued":  # asleep in a C call, as it mostly is
+        assert outcome.sentence.endswith("any cell of the notebook is run (1 will do).")
+        assert bare.run("1") == "ok"
+        outcome = attach.wait(outcome)
+    assert outcome.state == "attached", outcome
+    assert attach.detach(bare.pid).state == "detached"
 
 
 def test_an_idle_kernel_lets_go_of_the_last_exception(kernel: Kernel, tmp_path: Path) -> None:

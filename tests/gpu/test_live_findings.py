@@ -147,6 +147,7 @@ def test_a_sick_training_is_named_within_thirty_seconds(
         assert line in Path(file).read_text().splitlines()[int(number) - 1]
 
 
+@pytest.mark.timeout(HEALTHY_S + 120)
 @pytest.mark.parametrize("attached", [False, True], ids=["unattached", "attached"])
 def test_a_healthy_bf16_training_raises_nothing(start: Start, link: Link, attached: bool) -> None:
     """``COCKPIT_HEALTHY_S``: how long the attached one is watched, 300 s unless it says otherwise.
