@@ -15,7 +15,6 @@ from tests.gpu import smi
 
 pytest.importorskip("ipykernel", reason="needs ipykernel")
 manager = pytest.importorskip("jupyter_client.manager", reason="needs jupyter_client")
-torch = pytest.importorskip("torch")
 
 GIB = 1 << 30
 FAIL = """
