@@ -256,7 +256,7 @@ def test_a_trainer_that_waits_for_its_data_gets_workers_and_is_faster(at: Desk) 
 def test_a_loop_that_reads_every_loss_reads_it_once(at: Desk) -> None:
     slow = at.start(at.line("sync.py"))
     walk = found_live(at, slow, "wait for the GPU less often")
-    number = line_of(at.folder / "sync.py", "sample_loss.item()")
+    number = line_of(at.folder / "sync.py", "total += loss.item()")
     assert f"sync.py:{number}" in walk.screen
     walk.do("wait for the GPU less often")
     walk.do("end the whole job")
