@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cockpit import __version__
@@ -14,6 +15,9 @@ from cockpit.settings import Settings, load
 
 if TYPE_CHECKING:
     from cockpit.model.flow import FlowRequest
+
+Run = Callable[[argparse.Namespace, Settings], int]
+"""A command: its exit status."""
 
 _DESCRIPTION = "A cockpit for people who train on NVIDIA GPUs: see, find, fix, with proof."
 _FLOWS = ("oom", "no-cuda", "kernel-fault", "slow", "multi-gpu", "vram-held", "first-run")
@@ -57,68 +61,64 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    command = "snapshot" if arguments.once else arguments.command
-    if command is None:
+    if arguments.once:
+        return _snapshot(arguments, settings)
+    if arguments.command is None:
         return _open_tui(settings)
-    signal_name = getattr(arguments, "signal", None)
-    if command == "snapshot":
-        from cockpit.commands import snapshot
+    run: Run = arguments.run
+    return run(arguments, settings)
 
-        return snapshot.run(settings, getattr(arguments, "form", None) or "text")
-    if command == "ps":
-        from cockpit.commands import ps
 
-        return ps.run(
-            settings,
-            json=arguments.json,
-            gpu=arguments.gpu,
-            user=arguments.user,
-            stray=arguments.stray,
-        )
-    if command in ("attach", "detach"):
-        from cockpit.commands import attach
+# -- commands: each imports its own module
 
-        if command == "detach":
-            return attach.detach(settings, arguments.pid)
-        return attach.attach(settings, arguments.pid, yes=arguments.yes)
-    if command == "diagnose":
-        from cockpit.commands import diagnose
 
-        return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
-    if command == "fix":
-        return _fix(arguments, settings)
-    if command == "bundle":
-        from cockpit.commands import bundle
+def _snapshot(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import snapshot
 
-        if arguments.show:
-            return bundle.show(arguments.file)
-        return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
-    if command == "doctor":
-        from cockpit.commands import doctor
+    return snapshot.run(settings, getattr(arguments, "form", None) or "text")
 
-        return doctor.run(settings, json=arguments.json, python=arguments.python, pid=arguments.pid)
-    if command == "run":
-        from cockpit.commands import run
 
-        return run.run(
-            settings,
-            arguments.words,
-            name=arguments.name,
-            background=arguments.background,
-            history=arguments.history,
-            coredump=arguments.coredump,
-            ptracer=arguments.ptracer,
-        )
+def _ps(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import ps
+
+    return ps.run(
+        settings,
+        json=arguments.json,
+        gpu=arguments.gpu,
+        user=arguments.user,
+        stray=arguments.stray,
+    )
+
+
+def _kill(arguments: argparse.Namespace, settings: Settings) -> int:
     from cockpit.commands import kill
 
     return kill.run(
         settings,
         arguments.pid,
-        signal=signal_name,
+        signal=arguments.signal,
         grace_s=arguments.grace,
         yes=arguments.yes,
         job=arguments.job,
     )
+
+
+def _attach(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import attach
+
+    return attach.attach(settings, arguments.pid, yes=arguments.yes)
+
+
+def _detach(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import attach
+
+    return attach.detach(settings, arguments.pid)
+
+
+def _diagnose(arguments: argparse.Namespace, _: Settings) -> int:
+    from cockpit.commands import diagnose
+
+    return diagnose.run(arguments.file, pid=arguments.pid, json=arguments.json)
 
 
 def _fix(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -134,6 +134,34 @@ def _fix(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.plain or arguments.dry_run:
         return fix.run(settings, request, dry_run=arguments.dry_run)
     return _open_tui(settings, request)
+
+
+def _bundle(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import bundle
+
+    if arguments.show:
+        return bundle.show(arguments.file)
+    return bundle.run(settings, arguments.file, log=arguments.log, seconds=arguments.seconds)
+
+
+def _doctor(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import doctor
+
+    return doctor.run(settings, json=arguments.json, python=arguments.python, pid=arguments.pid)
+
+
+def _run(arguments: argparse.Namespace, settings: Settings) -> int:
+    from cockpit.commands import run
+
+    return run.run(
+        settings,
+        arguments.words,
+        name=arguments.name,
+        background=arguments.background,
+        history=arguments.history,
+        coredump=arguments.coredump,
+        ptracer=arguments.ptracer,
+    )
 
 
 def _open_tui(settings: Settings, flow: FlowRequest | None = None) -> int:
@@ -210,8 +238,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:
+    """In the order of the help."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    snapshot = commands.add_parser("snapshot", help="one reading of everything")
+
+    def new(name: str, run: Run, what: str, usage: str | None = None) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=what, usage=usage)
+        made.set_defaults(run=run)
+        return made
+
+    _snapshot_arguments(new("snapshot", _snapshot, "one reading of everything"))
+    _ps_arguments(new("ps", _ps, "who holds GPU memory"))
+    _kill_arguments(new("kill", _kill, "end processes, and see their memory come back"))
+    attach = new("attach", _attach, "look inside a running PyTorch process")
+    attach.add_argument("pid", type=int)
+    attach.add_argument("--yes", action="store_true", help="answer yes to the question")
+    detach = new("detach", _detach, "leave it, without a trace")
+    detach.add_argument("pid", type=int)
+    _diagnose_arguments(new("diagnose", _diagnose, "why a run failed, from what it printed"))
+    usage = "cockpit fix [FLOW] [--pid PID] [--log FILE] [--plain] [--dry-run] [-- CMD…]"
+    what = "be led through a fix, with proof that it helped"
+    _fix_arguments(new("fix", _fix, what, usage=usage))
+    _bundle_arguments(new("bundle", _bundle, "an incident in one redacted file, for --replay"))
+    _doctor_arguments(new("doctor", _doctor, "why does CUDA not work, or proof that it does"))
+    _run_arguments(new("run", _run, "a command, with a look inside and a record of it"))
+
+
+def _snapshot_arguments(snapshot: argparse.ArgumentParser) -> None:
     form = snapshot.add_mutually_exclusive_group()
     for name, what in (
         ("json", "typed JSON; null is unknown, `gaps` says why"),
@@ -220,53 +272,52 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     ):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
 
-    ps = commands.add_parser("ps", help="who holds GPU memory")
+
+def _ps_arguments(ps: argparse.ArgumentParser) -> None:
     ps.add_argument("--json", action="store_true", help="typed JSON on stdout")
     ps.add_argument("--gpu", type=int, metavar="N", help="only holders of this GPU")
     ps.add_argument("--user", metavar="U", help="only this user's")
     ps.add_argument("--stray", action="store_true", help="only strays")
 
-    kill = commands.add_parser("kill", help="end processes, and see their memory come back")
+
+def _kill_arguments(kill: argparse.ArgumentParser) -> None:
     kill.add_argument("pid", nargs="+", metavar="PID[:START_TICKS]")
     kill.add_argument("--signal", metavar="TERM", help="this signal, without escalation")
     kill.add_argument("--grace", type=float, default=10.0, metavar="S", help="wait for SIGTERM")
     kill.add_argument("--yes", action="store_true", help="answer yes to every question")
     kill.add_argument("--job", action="store_true", help="children and ranks of the job as well")
 
-    attach = commands.add_parser("attach", help="look inside a running PyTorch process")
-    attach.add_argument("pid", type=int)
-    attach.add_argument("--yes", action="store_true", help="answer yes to the question")
-    detach = commands.add_parser("detach", help="leave it, without a trace")
-    detach.add_argument("pid", type=int)
 
-    diagnose = commands.add_parser("diagnose", help="why a run failed, from what it printed")
+def _diagnose_arguments(diagnose: argparse.ArgumentParser) -> None:
     diagnose.add_argument("file", nargs="?", metavar="FILE|-", help="the log; `-` is stdin")
     diagnose.add_argument("--pid", type=int, metavar="PID", help="the kept output of that run")
     diagnose.add_argument("--json", action="store_true", help="typed JSON on stdout")
 
-    fix = commands.add_parser(
-        "fix",
-        help="be led through a fix, with proof that it helped",
-        usage="cockpit fix [FLOW] [--pid PID] [--log FILE] [--plain] [--dry-run] [-- CMD…]",
-    )
-    fix.add_argument("flow", nargs="?", choices=_FLOWS, metavar="FLOW", help=", ".join(_FLOWS))
+
+def _fix_arguments(fix: argparse.ArgumentParser) -> None:
     fix.epilog = "After `--`: the command line of the run, where the cockpit cannot know it."
+    fix.add_argument("flow", nargs="?", choices=_FLOWS, metavar="FLOW", help=", ".join(_FLOWS))
     fix.add_argument("--pid", metavar="PID[:START_TICKS]", help="the process it is about")
     fix.add_argument("--log", metavar="FILE", help="what the run printed")
     fix.add_argument("--plain", action="store_true", help="line by line, without the TUI")
     fix.add_argument("--dry-run", action="store_true", help="only show what would run")
-    bundle = commands.add_parser("bundle", help="an incident in one redacted file, for --replay")
+
+
+def _bundle_arguments(bundle: argparse.ArgumentParser) -> None:
     bundle.add_argument("file", metavar="FILE", help="a new file; .gz packs it")
     bundle.add_argument("--log", metavar="FILE", help="the end of this log as well")
     bundle.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of snapshots")
     bundle.add_argument("--show", action="store_true", help="print what is in a bundle")
-    doctor = commands.add_parser("doctor", help="why does CUDA not work, or proof that it does")
+
+
+def _doctor_arguments(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--json", action="store_true", help="typed JSON on stdout")
     whose = doctor.add_mutually_exclusive_group()
     whose.add_argument("--python", metavar="PATH", help="with this interpreter")
     whose.add_argument("--pid", type=int, metavar="PID", help="as this running job sees it")
 
-    run = commands.add_parser("run", help="a command, with a look inside and a record of it")
+
+def _run_arguments(run: argparse.ArgumentParser) -> None:
     run.add_argument("--name", metavar="N", help="what to call the run")
     run.add_argument("--background", action="store_true", help="own session, output into its file")
     run.add_argument("--history", action="store_true", help="allocations with stacks (2 us each)")

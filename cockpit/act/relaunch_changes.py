@@ -14,7 +14,8 @@ from cockpit.act.command_change import Change, change, halve_batch
 from cockpit.act.command_environment import assigned
 from cockpit.act.command_table import Meaning
 from cockpit.act.freest_gpu import visible_devices
-from cockpit.act.run_variables import allocator_setting, variable, without_foreign_cuda
+from cockpit.act.library_path import folders, without_foreign
+from cockpit.act.run_variables import allocator_setting, variable
 from cockpit.act.script_files import ScriptFacts
 from cockpit.model.gpu import Gpu
 from cockpit.model.run_command import RunCommand
@@ -91,13 +92,16 @@ def on_gpu(command: RunCommand, gpu: Gpu, snapshot: Snapshot) -> Changes:
 
 def without_foreign_libraries(command: RunCommand) -> Changes | None:
     """LD_LIBRARY_PATH without entries that hold another CUDA's libraries. Reads the folders."""
-    kept, gone = without_foreign_cuda(_environment(command).get("LD_LIBRARY_PATH", ""))
+    path = _environment(command).get("LD_LIBRARY_PATH", "")
+    gone = [one for one in folders(path, command.prefix) if one.foreign is not None] if path else []
     if not gone:
         return None
     title = f"without {plural(len(gone), 'folder')} of another CUDA in LD_LIBRARY_PATH"
+    notes = tuple(clean(f"without {one.path or 'an empty entry'}: {one.foreign}") for one in gone)
+    kept = without_foreign(path, command.prefix)
     if kept is None:
-        return Changes(title, unset=("LD_LIBRARY_PATH",))
-    return Changes(title, set_environment={"LD_LIBRARY_PATH": kept})
+        return Changes(title, unset=("LD_LIBRARY_PATH",), notes=notes)
+    return Changes(title, set_environment={"LD_LIBRARY_PATH": kept}, notes=notes)
 
 
 def _environment(command: RunCommand) -> dict[str, str]:

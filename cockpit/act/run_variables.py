@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -244,27 +243,3 @@ def _settings(text: str) -> list[str]:
 def _at_least(version: str | None, wanted: tuple[int, int]) -> bool:
     match = re.match(r"(\d+)\.(\d+)", version or "")
     return match is not None and (int(match[1]), int(match[2])) >= wanted
-
-
-_CUDA_LIBRARY = re.compile(r"lib(?:cublas|cublasLt|cudnn\w*|cudart|nccl|cusparse|cufft)\.so")
-
-
-def without_foreign_cuda(path: str) -> tuple[str | None, tuple[str, ...]]:
-    """LD_LIBRARY_PATH without entries that hold CUDA libraries; the entries that went.
-
-    A wheel of torch brings its own CUDA libraries and finds them without this variable, so an entry
-    with libcublas, libcudnn or libcudart can only replace them by another version. Entries with
-    the driver's libcuda stay. The first part is None where nothing is left.
-    """
-    entries = [entry for entry in path.split(os.pathsep) if entry]
-    gone = tuple(entry for entry in entries if _has_cuda_library(entry))
-    kept = [entry for entry in entries if entry not in gone]
-    return (os.pathsep.join(kept) or None), gone
-
-
-def _has_cuda_library(folder: str) -> bool:
-    try:
-        with os.scandir(folder) as found:
-            return any(_CUDA_LIBRARY.match(one.name) for one in found)
-    except OSError:
-        return False

@@ -153,9 +153,8 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "cvd_after_init",
-        r"os\.environ\[['\"]CUDA_VISIBLE_DEVICES['\"]\] ?=|CUDA_VISIBLE_DEVICES (?:was )?(?:set"
-        r"|changed)"
-        r" after",
+        r"os\.environ\[['\"]CUDA_VISIBLE_DEVICES['\"]\] ?=(?!=)"
+        r"|CUDA_VISIBLE_DEVICES (?:was )?(?:set|changed) after",
         SPECIFIC + 1,
         0.85,
         needs=(rf"{_NO_GPUS}|device_count|is_available|invalid device ordinal|CUDA unknown error",),
@@ -168,7 +167,11 @@ SIGNS: tuple[Sign, ...] = (
         r"|cudaErrorUnknown|CUDA error: unknown error|Error 999:",
         SPECIFIC - 4,
         0.7,
-        unless=(r"request_free_mem_region", r"os\.environ\[['\"]CUDA_VISIBLE", r"Xid \(PCI"),
+        unless=(
+            r"request_free_mem_region",
+            r"os\.environ\[['\"]CUDA_VISIBLE_DEVICES['\"]\] ?=(?!=)",
+            r"Xid \(PCI",
+        ),
         also=(
             (
                 "cvd_after_init",

@@ -35,6 +35,7 @@ from cockpit.engine.flow_subject import (
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
 from cockpit.engine.run_looks import measure, step_times
+from cockpit.engine.variable_words import where_set
 from cockpit.errors import CockpitError, TargetGoneError
 from cockpit.flows.flow import Known, Need
 from cockpit.flows.machine import State
@@ -74,6 +75,7 @@ class Facts:
         self._known: Finding | None = None
         self._begun = FlowRequest()
         self._checkup: Checkup | None = None
+        self._origins: dict[str, tuple[str, ...]] | None = None
         self._before: RunMeasure | None = None
         self._rerun: RunRecord | None = None
         """Made only to find the line: its output is diagnosed, its command is not the run's."""
@@ -185,6 +187,8 @@ class Facts:
             self._before = with_oom(self._before, finding, snapshot)
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
+        if "origins" in needs and self._live and self._origins is None:
+            self._origins = where_set(self._command, request.pid)
         return Known(
             request=request,
             snapshot=snapshot,
@@ -196,6 +200,7 @@ class Facts:
             before=self._before,
             checkup=self._checkup if "checkup" in needs else None,
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
+            origins=self._origins or {},
             is_located=self._rerun is not None,
             answers=answers,
             done=done,

@@ -13,10 +13,12 @@ from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_changes import Changes
 from cockpit.act.relaunch_check import Terms
 from cockpit.act.script_files import read_script
+from cockpit.diagnose.visible_devices import Device, advise
 from cockpit.engine.master_port import other_port
 from cockpit.engine.run_looks import RunLooks, measure
 from cockpit.flows.flow import Known
 from cockpit.model.run_command import RunCommand, RunMeasure
+from cockpit.model.text import clean
 
 HANG_DIAGNOSTICS = (
     *("nccl_debug", "distributed_debug", "flight_recorder", "flight_recorder_old"),
@@ -74,6 +76,8 @@ def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Cha
         meaning, value = values["change"]
         script = read_script(command.argv, command.cwd)
         return changes.set_argument(command, meaning, value, script)
+    if values.get("setting") == "visible_devices":
+        return _corrected(command, known)
     if values.get("setting"):
         return setting(values["setting"], command)
     if values.get("freest_gpu"):
@@ -89,6 +93,24 @@ def _freest(command: RunCommand, known: Known) -> Changes | None:
     but = () if known.gpu is None or len(known.snapshot.gpus) < 2 else (known.gpu,)
     gpu = freest_gpu(known.snapshot, except_gpus=but)
     return None if gpu is None else changes.on_gpu(command, gpu, known.snapshot)
+
+
+def _corrected(command: RunCommand, known: Known) -> Changes | None:
+    """CUDA_VISIBLE_DEVICES without what it names wrongly; None: nothing would be left of it."""
+    name = "CUDA_VISIBLE_DEVICES"
+    before = command.environment.get(name)
+    devices = [
+        Device(gpu.index, gpu.uuid or "", tuple(one.uuid or "" for one in gpu.mig_instances))
+        for gpu in known.snapshot.gpus
+    ]
+    advice = advise(before, devices, slurm=command.slurm_job is not None)
+    if advice.problem is None or advice.value in (None, before):
+        return None
+    return Changes(
+        f"with {name}={clean(advice.value)}",
+        set_environment={name: advice.value},
+        notes=(clean(advice.problem),),
+    )
 
 
 def setting(name: str, command: RunCommand) -> Changes | None:

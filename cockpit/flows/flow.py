@@ -19,7 +19,7 @@ from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command", "pace", "findings"]
+Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 
@@ -43,6 +43,8 @@ class Known:
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
     census: Census | None = None
+    origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name of a variable of the run → where it is set."""
     is_located: bool = False
     """The finding is of a rerun that was made to find the line."""
     answers: Mapping[str, str] = field(default_factory=dict)

@@ -77,6 +77,12 @@ def _visible(known: Known) -> Iterator[Remedy]:
             because="CUDA_VISIBLE_DEVICES then names a card that exists.",
             freest_gpu=True,
         )
+        yield from reruns.rerun(
+            known,
+            title="start it again with the variable corrected",
+            because="What CUDA_VISIBLE_DEVICES names wrongly is left out.",
+            setting="visible_devices",
+        )
 
 
 def _libraries(known: Known) -> Iterator[Remedy]:
@@ -87,6 +93,21 @@ def _libraries(known: Known) -> Iterator[Remedy]:
             because="LD_LIBRARY_PATH puts another CUDA's libraries before torch's own.",
             setting="library_path",
         )
+
+
+def _origins(known: Known) -> Iterator[Remedy]:
+    """A run that is started again is well; the next one of a new shell has the variable again."""
+    found = causes(known)
+    for name, wrong in (("CUDA_VISIBLE_DEVICES", _HIDDEN), ("LD_LIBRARY_PATH", _FOREIGN)):
+        if found & wrong and known.origins.get(name):
+            values = {
+                "title": f"Correct {name} where it is set",
+                "lines": known.origins[name],
+                "loses": "what else relies on it there",
+                "verify": f"echo ${name} in a new shell",
+            }
+            because = "It comes back with every new shell."
+            yield Remedy("explain", values, because=because)
 
 
 def _program(known: Known) -> Iterator[Remedy]:
@@ -120,12 +141,13 @@ FLOW = Flow(
         _program,
         _visible,
         _libraries,
+        _origins,
         _from_log,
         installs,
         _end_first,
         reruns.from_checkup,
         reruns.from_driver,
     ),
-    needs=frozenset({"command", "checkup"}),
+    needs=frozenset({"command", "checkup", "origins"}),
     good=looks.works,
 )

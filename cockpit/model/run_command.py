@@ -37,6 +37,13 @@ class RunCommand(Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     """Why what is known does not suffice to start it again."""
 
+    @property
+    def prefix(self) -> str | None:
+        """The Python environment of its interpreter: ``/venv`` of ``/venv/bin/python``."""
+        if self.interpreter is None or not self.interpreter.startswith("/"):
+            return None
+        return self.interpreter.rpartition("/")[0].rpartition("/")[0] or "/"
+
     def public(self) -> RunCommand:
         """A copy that may go over the wire or into a file: without the environment."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}

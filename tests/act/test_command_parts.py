@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import shutil
 import subprocess
@@ -19,10 +18,9 @@ from cockpit.act.run_variables import (
     VARIABLES,
     allocator_setting,
     variable,
-    without_foreign_cuda,
 )
 from cockpit.act.script_files import read_script
-from cockpit.act.script_options import declared_in_help, declared_in_source, framework_of_source
+from cockpit.act.script_options import declared_in_source, framework_of_source
 
 # -- quoting
 
@@ -158,21 +156,9 @@ def test_typer_parameters_with_a_default_are_options() -> None:
 
 @settings(deadline=None)  # two cores, shared
 @given(st.text(max_size=60))
-def test_no_source_and_no_help_makes_it_fail(text: str) -> None:
+def test_no_source_makes_it_fail(text: str) -> None:
     declared_in_source(text)
-    declared_in_help(text)
     framework_of_source(text)
-
-
-def test_a_real_help_text_is_read() -> None:
-    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("-b", "--batch-size", type=int, default=32, help="of one device")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="numbers")
-    parser.add_argument("--amp", action="store_true", help="mixed precision")
-    found = {one.names[-1]: one for one in declared_in_help(parser.format_help())}
-    assert (found["--batch-size"].default, found["--batch-size"].takes) == ("32", True)
-    assert found["--precision"].choices == ("fp32", "bf16")
-    assert not found["--amp"].takes
 
 
 def test_a_parser_in_a_module_beside_the_script_is_found(tmp_path: Path) -> None:
@@ -228,14 +214,3 @@ def test_the_allocators_setting_is_added_to_what_is_there(
     environment: dict[str, str], version: str | None, answer: tuple[str, str]
 ) -> None:
     assert allocator_setting(environment, "expandable_segments:True", version) == answer
-
-
-def test_only_library_folders_with_another_cuda_leave_the_path(tmp_path: Path) -> None:
-    for name, file in (("cuda", "libcublas.so.11"), ("driver", "libcuda.so.1"), ("own", "libx.so")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / file).write_bytes(b"")
-    entries = [str(tmp_path / name) for name in ("cuda", "driver", "own", "none")]
-    kept, gone = without_foreign_cuda(":".join(entries))
-    assert kept == ":".join(entries[1:])
-    assert gone == (entries[0],)
-    assert without_foreign_cuda(entries[0]) == (None, (entries[0],))

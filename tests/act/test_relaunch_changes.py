@@ -1,19 +1,12 @@
-"""The changes that fixes make, and asking a script for its --help."""
+"""The changes that fixes make."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
 from pathlib import Path
 
-import pytest
-
 from cockpit.act import relaunch_changes as changes
-from cockpit.act.action import Console
-from cockpit.act.help_options import AskHelp, declared_in, help_command
 from cockpit.act.script_files import ScriptFacts
-from cockpit.errors import RefusedError
 from cockpit.model.gpu import Driver, Gpu
 from cockpit.model.host import Host
 from cockpit.model.run_command import RunCommand
@@ -97,63 +90,3 @@ def test_folders_of_another_cuda_leave_the_library_path(tmp_path: Path) -> None:
 
 
 # -- --help
-
-SCRIPT = """
-import argparse, os, sys
-print("GPUs:", repr(os.environ["CUDA_VISIBLE_DEVICES"]), file=sys.stderr)
-p = argparse.ArgumentParser()
-p.add_argument(*["-b", "--batch" + "-size"], type=int, default=32, help="(default: 32)")
-p.parse_args()
-"""
-
-
-@pytest.mark.parametrize(
-    ("argv", "asked"),
-    [
-        ("python t.py --bs 3", "python t.py --help"),
-        ("torchrun --nproc-per-node 2 t.py --bs 3", "/v/bin/python3 t.py --help"),
-        ("python -m torch.distributed.run t.py --bs 3", "python t.py --help"),
-        ("python -m pkg.train --bs 3", "python -m pkg.train --help"),
-        ("vllm serve m --dtype auto", "vllm serve --help"),
-        ("python -c pass", ""),
-        ("bash -c 'a && b'", ""),
-    ],
-)
-def test_the_script_is_asked_alone_without_its_launcher(argv: str, asked: str) -> None:
-    import shlex
-
-    assert " ".join(help_command(run(*shlex.split(argv), interpreter="/v/bin/python3"))) == asked
-
-
-def test_a_parser_that_no_source_shows_is_asked_for_its_help(tmp_path: Path) -> None:
-    (tmp_path / "t.py").write_text(SCRIPT)
-    ask = AskHelp(
-        run(sys.executable, "t.py", cwd=str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": "0"})
-    )
-    assert "CUDA_VISIBLE_DEVICES=''" in ask.preview().lines[0]
-    outcome = ask.run(Console([].append))
-    assert (outcome.ok, outcome.verified) == (True, True)
-    assert "GPUs: ''" in outcome.output
-    found = {one.long_name: one.default for one in declared_in(outcome)}
-    assert found["--batch-size"] == "32"
-
-
-def test_a_script_that_does_not_answer_is_ended_in_time(tmp_path: Path) -> None:
-    (tmp_path / "t.py").write_text("import time; print('training…', flush=True); time.sleep(60)")
-    begin = time.monotonic()
-    outcome = AskHelp(run(sys.executable, "t.py", cwd=str(tmp_path)), limit_s=1.0).run(
-        Console([].append)
-    )
-    assert time.monotonic() - begin < 10
-    assert (outcome.ok, outcome.verified) == (False, False)
-
-
-def test_only_an_own_script_outside_of_containers_is_asked() -> None:
-    for command in (
-        run("python", "t.py", uid=os.geteuid() + 1),
-        run("python", "t.py", container="docker:1"),
-        run("ssh", "host", "python", "t.py"),
-    ):
-        assert AskHelp(command).preview().refusal
-        with pytest.raises(RefusedError):
-            AskHelp(command).run(Console([].append))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cockpit.collect.library_path import folders, without_foreign
 from cockpit.collect.variable_origin import first_bearer, origins
 
 CVD = "CUDA_VISIBLE_DEVICES"
@@ -84,24 +83,3 @@ def test_the_process_that_had_the_value_first_is_named() -> None:
         assert (found.pid, found.certain) == (parent.pid, True)
         assert first_bearer(child, "COCKPIT_NOT_THERE") is None
         parent.stdin.close()
-
-
-def test_folders_with_foreign_cuda_libraries_go_and_the_others_stay(tmp_path: Path) -> None:
-    def folder(name: str, *files: str) -> str:
-        for file in files:
-            write(tmp_path / name / file, "")
-        return str(tmp_path / name)
-
-    plain = folder("plain", "libfoo.so")
-    cuda = folder("cuda/lib64", "libcudart.so.11.0", "libcudnn.so.8", "libcublas.so.11")
-    stubs = folder("cuda/lib64/stubs", "libcuda.so")
-    compat = folder("cuda/compat", "libcuda.so.1")
-    own = folder("env/lib", "libcudart.so.12")
-    driver = folder("nvidia/lib64", "libcuda.so.1", "libnvidia-ml.so.1")
-    value = ":".join((cuda, plain, stubs, own, compat, driver, "", "/nowhere"))
-    prefix = str(tmp_path / "env")
-    assert without_foreign(value, prefix) == ":".join((plain, own, driver, "/nowhere"))
-    first = folders(value, prefix)[0]
-    assert first.libraries == ("libcublas.so.11", "libcudart.so.11.0", "libcudnn.so.8")
-    assert "in front of torch's own" in (first.foreign or "")
-    assert without_foreign(cuda, prefix) is None

@@ -93,3 +93,15 @@ def test_an_error_and_the_line_that_raised_it_are_one_evidence() -> None:
     text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB"
     found = of(f'    raise torch.OutOfMemoryError("{text}")\ntorch.OutOfMemoryError: {text}\n')
     assert [one.line for one in found.evidence] == [2]
+
+
+@pytest.mark.parametrize(
+    ("line", "sets"),
+    [
+        ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', True),
+        ('if os.environ["CUDA_VISIBLE_DEVICES"] == "": fail()', False),
+    ],
+)
+def test_reading_the_visible_devices_is_not_setting_them(line: str, sets: bool) -> None:
+    found = of(f"    {line}\nRuntimeError: No CUDA GPUs are available\n")
+    assert (found.cause == "cvd_after_init") is sets

@@ -176,6 +176,17 @@ def test_hidden_gpus_are_shown_by_a_new_start() -> None:
     assert offered("no-cuda", facts)[0].values["unset"] == ("CUDA_VISIBLE_DEVICES",)
 
 
+def test_where_the_variable_is_set_is_said_for_it_comes_back() -> None:
+    lines = {"CUDA_VISIBLE_DEVICES": ("~/.bashrc line 7: export CUDA_VISIBLE_DEVICES=",)}
+    hidden = finding("cvd_hides_gpus", "no-cuda")
+    told = offered("no-cuda", known(finding=hidden, origins=lines))
+    assert [one.values["lines"] for one in told if one.kind == "explain"] == [
+        lines["CUDA_VISIBLE_DEVICES"]
+    ]
+    other = known(finding=finding("code_uses_cpu", "no-cuda"), origins=lines)
+    assert not [one for one in offered("no-cuda", other) if one.kind == "explain"]
+
+
 def test_data_left_on_the_cpu_is_moved_by_a_patch() -> None:
     where = {"place": "/home/ml1/train.py:9"}
     facts = known(finding=finding("code_uses_cpu", "no-cuda", facts=where), command=command())
