@@ -1,5 +1,8 @@
 """Installs the build of torch that fits, into the run's own environment: looked at first, kept
 for the way back, tried dry, and then asked whether it computes. The way back is environment_undo.
+
+One action from its preview to its proof, and each step needs what the ones before it found out:
+that is why it is one file.
 """
 
 from __future__ import annotations

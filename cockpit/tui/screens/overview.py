@@ -1,6 +1,7 @@
 """The first page: title, host, GPUs, traces, what is wrong, processes, events, keys.
 
-Holds the choices of the process table (sort, filter, tree, tags) and no telemetry.
+Holds the choices of the process table (sort, filter, tree, tags) and no telemetry. Longer than a
+file should be: every pane and every key of the first page meet here, in methods of some ten lines.
 """
 
 from __future__ import annotations
