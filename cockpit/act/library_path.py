@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _CUDA = re.compile(
@@ -28,27 +29,35 @@ class LibraryFolder(NamedTuple):
     """Why it should not be there; None: it may stay."""
 
 
-def folders(value: str, prefix: str | None) -> tuple[LibraryFolder, ...]:
-    """Each entry; ``prefix`` is the Python environment, whose own libraries belong there."""
-    return tuple(_folder(path, prefix) for path in value.split(":"))
+def folders(value: str, prefix: str | None, cwd: str | None = None) -> tuple[LibraryFolder, ...]:
+    """Each entry. ``prefix`` is the Python environment, whose own libraries belong there; a whole
+    system (``/usr``) is none. ``cwd`` is where the run is: relative entries begin there."""
+    own = prefix if prefix is not None and _is_environment(prefix) else None
+    return tuple(_folder(path, own, cwd) for path in value.split(":"))
 
 
-def without_foreign(value: str, prefix: str | None) -> str | None:
+def kept(found: Sequence[LibraryFolder]) -> str | None:
     """The path with what may stay, in its order; None: nothing is left, unset it."""
-    kept = [folder.path for folder in folders(value, prefix) if folder.foreign is None]
-    return ":".join(kept) or None
+    return ":".join(folder.path for folder in found if folder.foreign is None) or None
 
 
-def _folder(path: str, prefix: str | None) -> LibraryFolder:
+def _is_environment(prefix: str) -> bool:
+    return any(os.path.exists(os.path.join(prefix, one)) for one in ("pyvenv.cfg", "conda-meta"))
+
+
+def _folder(path: str, prefix: str | None, cwd: str | None) -> LibraryFolder:
     if not path:
         return LibraryFolder(path, (), "an empty entry means the working directory")
+    place = path if cwd is None else os.path.join(cwd, path)
+    if not os.path.isabs(place):
+        return LibraryFolder(path, (), None)
     try:
-        names = sorted(os.listdir(path)[:MAX_NAMES])
+        names = sorted(os.listdir(place)[:MAX_NAMES])
     except OSError:
         return LibraryFolder(path, (), None)  # not there: it finds nothing
     cuda = tuple(name for name in names if _CUDA.fullmatch(name))
     driver = tuple(name for name in names if _DRIVER.fullmatch(name))
-    return LibraryFolder(path, (*cuda, *driver), _foreign(path, cuda, driver, prefix))
+    return LibraryFolder(path, (*cuda, *driver), _foreign(place, cuda, driver, prefix))
 
 
 def _foreign(

@@ -14,7 +14,7 @@ from cockpit.act.command_change import Change, change, halve_batch
 from cockpit.act.command_environment import assigned
 from cockpit.act.command_table import Meaning
 from cockpit.act.freest_gpu import visible_devices
-from cockpit.act.library_path import folders, without_foreign
+from cockpit.act.library_path import folders, kept
 from cockpit.act.run_variables import allocator_setting, variable
 from cockpit.act.script_files import ScriptFacts
 from cockpit.model.gpu import Gpu
@@ -60,7 +60,7 @@ def set_variable(command: RunCommand, id_: str) -> Changes | None:
     known = variable(id_)
     if id_ == "expandable_segments":
         return allocator(command, known.value or "")
-    before = _environment(command)
+    before = environment(command)
     if known.value is None:
         if known.name not in before:
             return None
@@ -73,7 +73,7 @@ def set_variable(command: RunCommand, id_: str) -> Changes | None:
 
 def allocator(command: RunCommand, setting: str) -> Changes | None:
     """Adds ``expandable_segments:True`` or the like to the allocator's variable of this torch."""
-    before = _environment(command)
+    before = environment(command)
     name, value = allocator_setting(before, setting, command.torch_version)
     if before.get(name) == value:
         return None
@@ -84,7 +84,7 @@ def allocator(command: RunCommand, setting: str) -> Changes | None:
 
 def on_gpu(command: RunCommand, gpu: Gpu, snapshot: Snapshot) -> Changes:
     """Only that GPU is visible to the new run."""
-    value = visible_devices(gpu, snapshot, _environment(command))
+    value = visible_devices(gpu, snapshot, environment(command))
     name = clean(gpu.name or "GPU")
     title = f"on GPU {gpu.index} ({name})"
     return Changes(title, set_environment={"CUDA_VISIBLE_DEVICES": value})
@@ -92,19 +92,23 @@ def on_gpu(command: RunCommand, gpu: Gpu, snapshot: Snapshot) -> Changes:
 
 def without_foreign_libraries(command: RunCommand) -> Changes | None:
     """LD_LIBRARY_PATH without entries that hold another CUDA's libraries. Reads the folders."""
-    path = _environment(command).get("LD_LIBRARY_PATH", "")
-    gone = [one for one in folders(path, command.prefix) if one.foreign is not None] if path else []
-    if not gone:
+    path = environment(command).get("LD_LIBRARY_PATH", "")
+    if not path or command.container is not None:  # a container's folders are not these
         return None
-    title = f"without {plural(len(gone), 'folder')} of another CUDA in LD_LIBRARY_PATH"
+    found = folders(path, command.prefix, command.cwd)
+    gone = [one for one in found if one.foreign is not None]
+    count = sum(bool(one.libraries) for one in gone)
+    if not count:
+        return None
+    title = f"without {plural(count, 'folder')} of another CUDA in LD_LIBRARY_PATH"
     notes = tuple(clean(f"without {one.path or 'an empty entry'}: {one.foreign}") for one in gone)
-    kept = without_foreign(path, command.prefix)
-    if kept is None:
+    rest = kept(found)
+    if rest is None:
         return Changes(title, unset=("LD_LIBRARY_PATH",), notes=notes)
-    return Changes(title, set_environment={"LD_LIBRARY_PATH": kept}, notes=notes)
+    return Changes(title, set_environment={"LD_LIBRARY_PATH": rest}, notes=notes)
 
 
-def _environment(command: RunCommand) -> dict[str, str]:
+def environment(command: RunCommand) -> dict[str, str]:
     """What its program sees: what the command sets itself comes last."""
     return {**command.environment, **assigned(command.argv)}
 

@@ -41,7 +41,7 @@ def find(pid: int, proc: str = "/proc") -> AgentSocket | None:
     if found is None:
         return None
     name = f"{found.inner_pid}.sock"
-    agents = _agents(f"{proc}/{pid}/net/unix")
+    agents = _agents(f"{proc}/{pid}/net/unix") or []
     listening = [folder + name for folder, number in agents if number == found.inner_pid]
     usual = [f"{folder}/{name}" for folder in _folders(pid, found.uid, proc)]
     for path in dict.fromkeys([*listening, *usual]):
@@ -80,6 +80,10 @@ class Finder:
                 namespace = self._namespaces[pid] = _link(f"{self._proc}/{pid}/ns/net")
             if namespace not in named:
                 agents = _agents(f"{self._proc}/{pid}/net/unix")
+                if agents is None:  # it has ended: its namespace is not empty for that
+                    self._namespaces.pop(pid, None)
+                    self._inner_pids.pop(pid, None)
+                    continue
                 named[namespace] = frozenset(number for _, number in agents)
             if named[namespace] and self._inner_pid(pid) in named[namespace]:
                 agent = find(pid, self._proc)
@@ -121,18 +125,26 @@ def _is_socket(path: str, uid: int) -> bool:
     return stat.S_ISSOCK(status.st_mode) and private and folder.st_uid == status.st_uid == uid
 
 
-def _agents(path: str) -> Iterator[tuple[str, int]]:
-    """Folder (with its slash) and inner pid of each listening socket that may be an agent's."""
+def _agents(path: str) -> list[tuple[str, int]] | None:
+    """Folder (with its slash) and inner pid of each listening socket that may be an agent's.
+
+    None: it cannot be read, or its process has no network any more (a zombie's list is empty).
+    """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                fields = line.rstrip("\n").split(None, 7)
-                if len(fields) < 8 or fields[3] != _LISTENING:
-                    continue
-                if match := _BOUND.fullmatch(fields[7]):
-                    yield match[1], int(match[2])
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.readlines()
     except OSError:
-        return
+        return None
+    if not lines:
+        return None
+    found = []
+    for line in lines:
+        fields = line.rstrip("\n").split(None, 7)
+        if len(fields) < 8 or fields[3] != _LISTENING:
+            continue
+        if match := _BOUND.fullmatch(fields[7]):
+            found.append((match[1], int(match[2])))
+    return found
 
 
 def _link(path: str) -> str:

@@ -15,6 +15,7 @@ from cockpit.procfs import Gap
 
 MAX_BYTES = 1 << 20
 MAX_FILES = 200
+MAX_LINE = 4000
 MAX_ANCESTORS = 64
 _HOME_FILES = (
     *(".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_aliases", ".zshenv"),
@@ -85,12 +86,12 @@ def origins(
     return tuple(found)
 
 
-def first_bearer(pid: int, name: str, root: str = "/proc") -> Bearer | None:
-    """Who handed the value down to this process; None: it has no such variable, or hides it."""
+def first_bearer(pid: int, name: str, value: str, root: str = "/proc") -> Bearer | None:
+    """Who handed the value down to this process; None: it has another one, or hides it."""
     mine = procfs.environment(root, pid)
-    if isinstance(mine, Gap) or name not in mine:
+    if isinstance(mine, Gap) or mine.get(name) != value:
         return None
-    value, bearer = mine[name], pid
+    bearer = pid
     for _ in range(MAX_ANCESTORS):
         stat_ = procfs.stat(root, bearer)
         if isinstance(stat_, Gap):
@@ -105,7 +106,7 @@ def first_bearer(pid: int, name: str, root: str = "/proc") -> Bearer | None:
 def _pattern(names: Sequence[str]) -> re.Pattern[str]:
     either = "(?P<name>" + "|".join(map(re.escape, names)) + ")"
     forms = [form.format(name="(?:" + "|".join(map(re.escape, names)) + ")") for form in _EXPORTING]
-    return re.compile(rf"(?:^|[;&]\s*)\s*(?=(?:{'|'.join(forms)})).*?{either}")
+    return re.compile(rf"(?:^|[;&]\s*)(?=(?:{'|'.join(forms)})).*?{either}")
 
 
 def _look(path: str, home: str, pattern: re.Pattern[str], found: list[Origin]) -> list[str]:
@@ -115,10 +116,10 @@ def _look(path: str, home: str, pattern: re.Pattern[str], found: list[Origin]) -
         text = line.strip()
         if text.startswith("#"):
             continue
-        match = pattern.search(text)
+        match = pattern.search(text[:MAX_LINE])
         if match:
             found.append(Origin(match["name"], path, number, text[:300]))
-        for one in _SOURCED.finditer(text):
+        for one in _SOURCED.finditer(text[:MAX_LINE]):
             sourced += _files(_expanded(one[1], home, path))
     return sourced
 
@@ -134,7 +135,7 @@ def _files(place: str) -> list[str]:
         if stat.S_ISDIR(mode):
             names = sorted(os.listdir(place))[:50]
             return [p for p in (os.path.join(place, n) for n in names) if os.path.isfile(p)]
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return []
     return [place] if stat.S_ISREG(mode) else []
 

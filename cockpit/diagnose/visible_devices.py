@@ -71,10 +71,13 @@ def _bad_entry(value: str, bad: str, good: list[str], devices: Sequence[Device])
         f"{bad} in CUDA_VISIBLE_DEVICES={value} names no GPU of this machine: CUDA ignores it and "
         "all that follow."
     )
+    entries = [entry.strip() for entry in value.split(",")]
+    if bad in NONE_WORDS:
+        return Advice(problem, ",".join(entries[: entries.index(bad)]) or None)
     if bad.startswith("GPU-"):
         meant = max((device.uuid for device in devices), key=lambda u: _shared(u, bad), default="")
         if _shared(meant, bad) >= len("GPU-") + 4:
-            fixed = [meant if entry == bad else entry for entry in value.split(",")]
+            fixed = [meant if entry == bad else entry for entry in entries]
             return Advice(problem, ",".join(fixed))
     return Advice(problem, ",".join(dict.fromkeys(good)) or None)
 

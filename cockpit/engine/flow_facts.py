@@ -188,7 +188,8 @@ class Facts:
         if "checkup" in needs:
             self._checkup = self._examine(request, say) or self._checkup
         if "origins" in needs and self._live and self._origins is None:
-            self._origins = where_set(self._command, request.pid)
+            pid = request.pid if is_alive(request) else None
+            self._origins = where_set(self._command, pid)
         return Known(
             request=request,
             snapshot=snapshot,

@@ -13,6 +13,7 @@ from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_changes import Changes
 from cockpit.act.relaunch_check import Terms
 from cockpit.act.script_files import read_script
+from cockpit.collect.driver_files import known_gpus
 from cockpit.diagnose.visible_devices import Device, advise
 from cockpit.engine.master_port import other_port
 from cockpit.engine.run_looks import RunLooks, measure
@@ -98,13 +99,17 @@ def _freest(command: RunCommand, known: Known) -> Changes | None:
 def _corrected(command: RunCommand, known: Known) -> Changes | None:
     """CUDA_VISIBLE_DEVICES without what it names wrongly; None: nothing would be left of it."""
     name = "CUDA_VISIBLE_DEVICES"
-    before = command.environment.get(name)
+    before = changes.environment(command).get(name)
+    if len(known_gpus()) > len(known.snapshot.gpus):  # --only: the others are there all the same
+        return None
     devices = [
         Device(gpu.index, gpu.uuid or "", tuple(one.uuid or "" for one in gpu.mig_instances))
         for gpu in known.snapshot.gpus
     ]
     advice = advise(before, devices, slurm=command.slurm_job is not None)
     if advice.problem is None or advice.value in (None, before):
+        return None
+    if advise(advice.value, devices).problem is not None:
         return None
     return Changes(
         f"with {name}={clean(advice.value)}",

@@ -52,11 +52,12 @@ class TickRestorer:
         if tick.places is None:
             self._last = tick.snapshot.processes
             return tick
-        changed = iter(tick.snapshot.processes)
-        try:
-            self._last = tuple(
-                next(changed) if place == CHANGED else self._last[place] for place in tick.places
-            )
-        except (IndexError, RuntimeError) as error:  # RuntimeError: the iterator was too short
-            raise ValueError("a tick refers to processes that never came") from error
+        changed, last = iter(tick.snapshot.processes), self._last
+        if tick.places.count(CHANGED) != len(tick.snapshot.processes) or not all(
+            CHANGED <= place < len(last) for place in tick.places
+        ):
+            raise ValueError("a tick refers to processes that never came")
+        self._last = tuple(
+            next(changed) if place == CHANGED else last[place] for place in tick.places
+        )
         return replace(tick, snapshot=replace(tick.snapshot, processes=self._last), places=None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from cockpit.collect.variable_origin import first_bearer, origins
 from cockpit.model.run_command import RunCommand
+from cockpit.model.secret import hide
 from cockpit.model.text import clean
 
 NAMES = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
@@ -14,24 +15,27 @@ NAMES = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 
 
 def where_set(command: RunCommand | None, pid: int | None) -> dict[str, tuple[str, ...]]:
-    """Name → where it is set. Only for our own runs: the files of other homes are not ours."""
-    if command is not None and command.uid != os.geteuid():
+    """Name → the lines that set it, and after them who handed it down; empty without such lines.
+
+    Only for our own runs outside of containers: other start-up files are not ours to read.
+    ``pid``: the run's process while it lives.
+    """
+    if command is None or command.uid != os.geteuid() or command.container is not None:
         return {}
     home = os.path.expanduser("~")
-    prefix, cwd = (command.prefix, command.cwd) if command is not None else (None, None)
-    lines = origins(NAMES, home, prefix=prefix, cwd=cwd)
     found: dict[str, list[str]] = {}
-    for one in lines:
+    for one in origins(NAMES, home, prefix=command.prefix, cwd=command.cwd):
         place = f"~{one.path[len(home) :]}" if one.path.startswith(f"{home}/") else one.path
-        found.setdefault(one.name, []).append(clean(f"{place} line {one.line}: {one.text}"))
-    for name in NAMES:
-        found.setdefault(name, []).extend(_handed_down(pid, name))
-    return {name: tuple(words) for name, words in found.items() if words}
+        words = clean(hide(f"{place} line {one.line}: {one.text}"))
+        found.setdefault(one.name, []).append(words)
+    return {name: (*lines, *_handed_down(command, pid, name)) for name, lines in found.items()}
 
 
-def _handed_down(pid: int | None, name: str) -> Sequence[str]:
-    bearer = first_bearer(pid, name) if pid is not None else None
-    if bearer is None:
+def _handed_down(command: RunCommand, pid: int | None, name: str) -> Sequence[str]:
+    if pid is None or name not in command.environment:
+        return ()
+    bearer = first_bearer(pid, name, command.environment[name])
+    if bearer is None or bearer.pid == pid:
         return ()
     had = "had it first" if bearer.certain else "had it already; what is above it is hidden"
     return (clean(f"pid {bearer.pid} ({bearer.name}) {had}"),)

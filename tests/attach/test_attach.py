@@ -41,6 +41,20 @@ def attached(pid: int) -> attach.Outcome:
     return outcome
 
 
+def test_a_process_that_ended_hides_no_agent_of_the_others(runs: Runs):
+    finder = Finder()
+    first, second = runs.start(), runs.start()
+    attached(first.pid)
+    attached(second.pid)
+    assert [one.pid for one in finder.find_all([first.pid, second.pid])] == [first.pid, second.pid]
+    first.kill()
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    assert [one.pid for one in finder.find_all([first.pid, second.pid])] == [second.pid]  # zombie
+    first.wait()
+    assert [one.pid for one in finder.find_all([first.pid, second.pid])] == [second.pid]
+    assert attach.detach(second.pid).state == "detached"
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_unprepared_run_answers_within_a_second_and_is_let_go(version: str, runs: Runs):
     child = runs.start(python=interpreter(version))

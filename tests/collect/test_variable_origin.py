@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,14 @@ def test_a_fifo_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
     assert origins([CVD], str(tmp_path), system=()) == ()
 
 
+def test_lines_made_to_hurt_neither_fail_nor_take_long(tmp_path: Path) -> None:
+    blanks = "x;" + " " * 200_000 + "x"
+    (tmp_path / ".bashrc").write_text(f"{blanks}\nsource ~/a\0b\nexport {CVD}=1\n")
+    begin = time.monotonic()
+    assert [one.line for one in origins([CVD], str(tmp_path), system=())] == [3]
+    assert time.monotonic() - begin < 2.0
+
+
 def test_the_process_that_had_the_value_first_is_named() -> None:
     inner = "import sys, time; print('up', flush=True); time.sleep(30)"
     outer = (
@@ -79,7 +88,7 @@ def test_the_process_that_had_the_value_first_is_named() -> None:
     )
     with parent:
         child = int(parent.stdout.readline())
-        found = first_bearer(child, "COCKPIT_TEST_VALUE")
+        found = first_bearer(child, "COCKPIT_TEST_VALUE", "7")
         assert (found.pid, found.certain) == (parent.pid, True)
-        assert first_bearer(child, "COCKPIT_NOT_THERE") is None
+        assert first_bearer(child, "COCKPIT_TEST_VALUE", "other") is None
         parent.stdin.close()
