@@ -209,7 +209,8 @@ def test_the_first_reading_comes_fast_and_the_rest_follows(drive):
     assert first["started_s"] < 0.05
     assert first["took_s"] < 0.3  # 30 ms on a quiet machine
     assert all(gpu["power_w"] and gpu["name"] for gpu in first["gpus"])
-    assert first["gpus"][0]["gaps"]["energy_j"] == "not_read_yet"
+    gpu = first["gpus"][0]  # on a busy machine the rest may be there before it is asked for
+    assert gpu["gaps"].get("energy_j") == "not_read_yet" or gpu["energy_j"] is not None
     assert "not_read_yet" not in second["gpus"][0]["gaps"].values()
 
 
