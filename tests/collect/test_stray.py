@@ -277,7 +277,7 @@ def test_a_real_zombie_leader_with_a_living_child(processes: Processes) -> None:
     assert row.stray is not None
     assert row.stray.reason == "leader_gone"
     assert f"pid {child} " in row.stray.sentence
-    assert state_of(child) == "S"
+    wait_until(lambda: state_of(child) == "S")
 
 
 def test_a_leader_that_is_gone_but_still_listed(processes: Processes) -> None:
