@@ -306,7 +306,7 @@ print(json.dumps({"took": took, "rc": done.returncode, "out": done.stdout}))
 """,
     )
     snapshot = decode(str(result["out"]))
-    assert float(str(result["took"])) < 4.5  # 2.8 s on a quiet machine
+    assert float(str(result["took"])) < 3.6
     assert result["rc"] == (3 if scenario == "restart" else 0)
     if scenario == "lost":
         assert [gpu.state for gpu in snapshot.gpus] == ["ok", "ok", "ok", "lost"]
