@@ -29,6 +29,15 @@ MARK = "COCKPIT_RELAUNCH"
 """A variable of the new run, by which its record is found whoever started it."""
 
 
+def own_environment(command: RunCommand) -> dict[str, str]:
+    """What it was started with; ours, where it was typed here or is entered from here (container).
+    Secrets were not kept: they are ours, too."""
+    if command.container is not None or command.source == "typed":
+        return dict(os.environ)
+    missing = {name: os.environ[name] for name in command.unknown if name in os.environ}
+    return {**command.environment, **missing}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A run that is to be started again, and its changes."""
@@ -70,12 +79,9 @@ class Planned:
         return Start(argv, cwd or "/", self.environment(set_), self.new_name)
 
     def environment(self, set_: Mapping[str, str]) -> dict[str, str]:
-        """All of it: the run's own, secrets from ours, the changes, the mark."""
+        """All of it: the run's own, the changes, the mark."""
         inside = self.command.container is not None
-        own = inside or self.command.source == "typed"
-        base = dict(os.environ) if own else dict(self.command.environment)
-        base |= {n: os.environ[n] for n in self.command.unknown if n in os.environ}
-        base |= set_
+        base = {**own_environment(self.command), **set_}
         for name in () if inside else self.unset:
             base.pop(name, None)
         return {**base, MARK: self.mark}

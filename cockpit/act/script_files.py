@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from cockpit.act.command_line import Declared
 from cockpit.act.command_words import NotUnderstoodError, find_program
-from cockpit.act.script_options import declared_in_source, framework_of_source, imported
+from cockpit.act.script_options import (
+    declared_in_source,
+    framework_of_source,
+    imported,
+    parses_options,
+)
 
 MAX_BYTES = 1 << 20
 MAX_FILES = 20
@@ -22,6 +27,8 @@ class ScriptFacts(NamedTuple):
     framework: str | None = None
     files: tuple[str, ...] = ()
     """Those that were read."""
+    parses: bool = False
+    """It reads its command line by a parser, so that it answers ``--help``."""
 
 
 def read_script(argv: tuple[str, ...], cwd: str | None, root: str = "") -> ScriptFacts:
@@ -53,6 +60,7 @@ def _module(folder: str, name: str) -> str | None:
 def _read_all(first: str) -> ScriptFacts:
     declared: list[Declared] = []
     framework: str | None = None
+    parses = False
     done: dict[str, None] = {}
     waiting = [first]
     while waiting and len(done) < MAX_FILES:
@@ -63,8 +71,9 @@ def _read_all(first: str) -> ScriptFacts:
         done[path] = None
         declared += declared_in_source(text, os.path.basename(path))
         framework = framework or framework_of_source(text)
+        parses = parses or parses_options(text)
         waiting += _beside(os.path.dirname(path), text)
-    return ScriptFacts(tuple(declared), framework, tuple(done))
+    return ScriptFacts(tuple(declared), framework, tuple(done), parses)
 
 
 def _beside(folder: str, text: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""Which options a training script declares: read from its source. Pure.
+"""Which options a training script declares: read from its source, or from its ``--help``. Pure.
 
 The source is read as text, with ``ast``: argparse, click, typer, absl and the dataclasses that
-HfArgumentParser takes. Nothing of it is run, not even for its ``--help``: that would run all that
-stands at the top of the script.
+HfArgumentParser takes. Nothing of it is run. ``--help`` would run all that stands at the top of the
+script, so asking for it is an action of its own (help_options.py), to be confirmed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ _FIELD_PARSERS = re.compile(
     r"\b(HfArgumentParser|TrlParser|tyro|simple_parsing|draccus|pyrallis)\b"
 )
 """What makes options of a dataclass's fields; elsewhere a field is no option (GPTConfig)."""
+_PARSERS = frozenset(
+    ("argparse", "click", "typer", "absl", "jsonargparse", "configargparse", "docopt", "cyclopts")
+)
 _FRAMEWORKS = (
     ("vllm", ("vllm",)),
     ("nemo", ("nemo",)),
@@ -57,6 +60,12 @@ def framework_of_source(text: str) -> str | None:
     return next((one for one, modules in _FRAMEWORKS if names & set(modules)), None)
 
 
+def parses_options(text: str) -> bool:
+    """By its imports: it has a parser, which answers ``--help`` before the training begins."""
+    names = set(imported(text))
+    return bool(names & _PARSERS) or _FIELD_PARSERS.search(text) is not None
+
+
 def imported(text: str) -> tuple[str, ...]:
     """First parts of the modules that it imports; relative ones begin with a dot."""
     tree = _parsed(text)
@@ -68,6 +77,48 @@ def imported(text: str) -> tuple[str, ...]:
             head = (node.module or "").partition(".")[0]
             found["." + head if node.level else head] = None
     return tuple(found)
+
+
+# -- --help ------------------------------------------------------------------------------------
+
+_HELP_LINE = re.compile(r"^ {1,8}(-{1,2}[A-Za-z][^ ,=\[]*.*)$")
+_HELP_NAME = re.compile(r"(-{1,2}[A-Za-z][\w.-]*)(?:[ =](\{[^}]*\}|\[?[A-Z<][^ ,]*))?")
+_HELP_DEFAULT = re.compile(r"[(\[]default:? ?=?['\"]?([^)'\"\];]+)")
+
+
+def declared_in_help(text: str) -> tuple[Declared, ...]:
+    """Options of a ``--help`` by argparse, click or typer (rich boxes included)."""
+    found: list[Declared] = []
+    lines = [line.strip("│┃|").rstrip() for line in text.splitlines()]
+    for at, line in enumerate(lines):
+        match = _HELP_LINE.match(line if line.startswith(" ") else f" {line}")
+        if match is None:
+            continue
+        head, _, about = match[1].partition("  ")
+        if len(lines) > at + 1 and not _HELP_LINE.match(lines[at + 1]):
+            about += " " + lines[at + 1].strip()
+        found += _of_help(head, about, match[1])
+    return tuple(found)
+
+
+def _of_help(head: str, about: str, whole: str) -> list[Declared]:
+    pairs = _HELP_NAME.findall(head)
+    if not pairs:
+        return []
+    names = tuple(dict.fromkeys(name for name, _ in pairs))
+    values = [value for _, value in pairs if value]
+    typer = re.search(r" {2,}(INTEGER|TEXT|FLOAT|PATH|NUMBER)\b", whole)
+    choices = values[0][1:-1].split(",") if values and values[0].startswith("{") else []
+    default = _HELP_DEFAULT.search(about)
+    return [
+        Declared(
+            names,
+            bool(values) or typer is not None,
+            default[1].strip() if default else None,
+            tuple(choices),
+            "--help",
+        )
+    ]
 
 
 # -- source --------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from cockpit.model.memory import Stacks
 from cockpit.model.remedy import Outcome
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
+from cockpit.model.secret import hide_lines
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 from cockpit.paths import state_directory
@@ -115,12 +116,15 @@ class Facts:
         pid, _, ticks = process.partition(":")
         return self.completed(replace(request, pid=int(pid), start_ticks=int(ticks)))
 
-    def after(self, request: FlowRequest, outcome: Outcome, *, is_probe: bool) -> FlowRequest:
+    def after(self, request: FlowRequest, kind: str, outcome: Outcome) -> FlowRequest:
         """A run that was started by a fix is the one that the flow is about from then on.
 
-        ``is_probe``: it was made only to find the line, on the CPU or slowed down, say: what it
+        One of the ladder was made only to find the line, on the CPU or slowed down, say: what it
         printed counts, its command does not.
         """
+        if kind == "ask_help" and outcome.ok:
+            return replace(request, help="\n".join(hide_lines(outcome.output)))
+        is_probe = kind == "ladder"
         if outcome.path is None or self._folder is None:
             return request
         with suppress(TargetGoneError):

@@ -243,8 +243,7 @@ class FlowSession:
         if lines.trouble is not None:
             say(clean(lines.trouble))
         self._state = machine.finished(self._state, ready.preview, outcome, refused=refused)
-        is_probe = ready.remedy.kind == "ladder"
-        self.request = self.tools.facts.after(self.request, outcome, is_probe=is_probe)
+        self.request = self.tools.facts.after(self.request, ready.remedy.kind, outcome)
         self._save()
         if self._state.phase == "ended":
             return self._end()

@@ -17,7 +17,6 @@ from cockpit.act.freest_gpu import freest_gpu
 from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_changes import Changes, on_gpu, set_argument
 from cockpit.act.relaunch_check import Terms
-from cockpit.act.script_files import read_script
 from cockpit.attach import run_record
 from cockpit.engine import relaunches
 from cockpit.engine.relaunches import variables
@@ -150,7 +149,7 @@ def _blocking(command: RunCommand, known: Known) -> Rung:
 
 def _eager(command: RunCommand, known: Known) -> Rung | None:
     """Without torch.compile, where the run may use it."""
-    script = read_script(command.argv, command.cwd)
+    script = relaunches.script_of(command, known)
     options = [name for one in script.declared for name in one.names]
     if not any("compile" in word for word in (*command.argv, *options)):
         return None
@@ -164,7 +163,7 @@ def _eager(command: RunCommand, known: Known) -> Rung | None:
 
 def _on_cpu(command: RunCommand, known: Known) -> Rung:
     """The CPU checks every index and says which; the GPU is hidden from a program that asks."""
-    script = read_script(command.argv, command.cwd)
+    script = relaunches.script_of(command, known)
     changed = set_argument(command, "device", "cpu", script)
     hidden = {"CUDA_VISIBLE_DEVICES": ""}
     change = Changes("on the CPU", changed.argv if changed else None, hidden)

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from cockpit.act import relaunch_changes as changes
 from cockpit.act.freest_gpu import freest_gpu
+from cockpit.act.help_options import AskHelp, may_ask
 from cockpit.act.relaunch import Relaunch
 from cockpit.act.relaunch_changes import Changes
 from cockpit.act.relaunch_check import Terms
-from cockpit.act.script_files import read_script
+from cockpit.act.script_files import ScriptFacts, read_script
+from cockpit.act.script_options import declared_in_help
 from cockpit.collect.driver_files import known_gpus
 from cockpit.diagnose.visible_devices import Device, advise
 from cockpit.engine.master_port import other_port
@@ -72,11 +74,10 @@ def _before(known: Known, command: RunCommand) -> RunMeasure:
 
 def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:
     if values.get("halve_batch"):
-        return changes.halve(command, read_script(command.argv, command.cwd))
+        return changes.halve(command, script_of(command, known))
     if "change" in values:
         meaning, value = values["change"]
-        script = read_script(command.argv, command.cwd)
-        return changes.set_argument(command, meaning, value, script)
+        return changes.set_argument(command, meaning, value, script_of(command, known))
     if values.get("setting") == "visible_devices":
         return _corrected(command, known)
     if values.get("setting"):
@@ -87,6 +88,22 @@ def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Cha
     if values["unset"] and not unset:
         return None
     return Changes("", set_environment=dict(values["environment"]), unset=unset)
+
+
+def script_of(command: RunCommand, known: Known) -> ScriptFacts:
+    """By its source, and by what it answered to ``--help``."""
+    found = read_script(command.argv, command.cwd)
+    return found._replace(declared=(*found.declared, *declared_in_help(known.request.help)))
+
+
+def ask_help(values: Mapping[str, Any], known: Known) -> AskHelp | None:
+    """None: it was asked, it is known without asking, or it would not answer but train."""
+    command = known.command
+    if command is None or known.request.help:
+        return None
+    meaning = values["meaning"]
+    may = may_ask(command, meaning, script_of(command, known))
+    return AskHelp(command, meaning) if may else None
 
 
 def _freest(command: RunCommand, known: Known) -> Changes | None:

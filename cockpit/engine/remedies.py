@@ -25,7 +25,7 @@ from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
 from cockpit.engine.machine import Machine, Say
-from cockpit.engine.relaunches import relaunch
+from cockpit.engine.relaunches import ask_help, relaunch
 from cockpit.errors import CockpitError, UsageError
 from cockpit.flows.flow import Known, Remedy
 from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
@@ -147,6 +147,10 @@ def _relaunch(of: _Wanted) -> Action | None:
     return relaunch(of.values, of.known)
 
 
+def _ask_help(of: _Wanted) -> Action | None:
+    return ask_help(of.values, of.known)
+
+
 def _patch(of: _Wanted) -> Action | None:
     frames = of.known.fact("frames") or [of.values["place"]]
     places = locate(frames, of.known.command.cwd if of.known.command else of.known.request.cwd)
@@ -243,6 +247,7 @@ _BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
     "operation": _operation,
     "attach": _attach,
     "relaunch": _relaunch,
+    "ask_help": _ask_help,
     "patch": _patch,
     "edit": _edit,
     "install_torch": _install_torch,

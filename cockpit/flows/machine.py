@@ -20,6 +20,8 @@ NOTHING_TOLD = (
     "Nothing is known of the run that this is about. Give what it printed (--log FILE), its "
     "process (--pid PID), or its command line (-- python train.py ...)."
 )
+MOST_LINES = 200
+"""Of what a fix printed: the whole of it is in its file or was used already."""
 MOST_OFFERED = 9
 """A digit chooses one. Cut where the fixes are made: some of the offered turn out not to apply."""
 
@@ -131,7 +133,7 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         undo=outcome.undo,
         pids=() if refused else remedy.pids,
         path=outcome.path,
-        output=outcome.output,
+        output=outcome.output[-MOST_LINES:],
     )
     tried = state.tried if refused else (*state.tried, remedy.key)
     state = replace(state, done=(*state.done, done), tried=tried, chosen=None, remedies=())

@@ -144,6 +144,8 @@ def _smaller_batch(known: Known) -> Iterator[Remedy]:
             because="Activations shrink with the batch; the effective batch stays the same.",
             halve_batch=True,
         )
+        because = "Where it has an option for the batch, half of it can be tried."
+        yield from reruns.ask_help(known, "batch", because)
 
 
 def _look_inside(known: Known) -> Iterator[Remedy]:

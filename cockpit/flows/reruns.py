@@ -56,6 +56,14 @@ def change(known: Known, meaning: str, value: str, title: str, because: str) -> 
         yield Remedy("relaunch", values, because=because, final=True)
 
 
+def ask_help(known: Known, meaning: str, because: str) -> Iterator[Remedy]:
+    """The script itself, for an option that neither its source nor its command line shows; the
+    engine drops the offer where one of these does."""
+    if known.command is not None:
+        values = {"meaning": meaning, "of": known.command.argv}
+        yield Remedy("ask_help", values, because=because, is_step=True)
+
+
 def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remedy]:
     """A change to the source, where the diagnosis names file and line."""
     place = known.fact("place")

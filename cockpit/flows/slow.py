@@ -117,6 +117,7 @@ def _data(known: Known) -> Iterator[Remedy]:
     title = f"load data in {plural(workers, 'worker')}"
     because = "The GPU waits for data; workers make the next batches while it computes."
     yield from reruns.change(known, "workers", str(workers), title, because)
+    yield from reruns.ask_help(known, "workers", "It may have an option for the loader's workers.")
     yield from reruns.patch(known, "dataloader", because, workers=workers)
 
 

@@ -35,6 +35,8 @@ class FlowRequest(Struct, frozen=True, kw_only=True):
     """The run's command line, where the user gave it."""
     cwd: str | None = None
     """Where that command line was given."""
+    help: str = ""
+    """What its program answers to ``--help``; empty: it was not asked."""
     dry_run: bool = False
     """Nothing is run, taken back or forgotten; everything is previewed."""
 

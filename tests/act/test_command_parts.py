@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from cockpit.act.run_variables import (
     variable,
 )
 from cockpit.act.script_files import read_script
-from cockpit.act.script_options import declared_in_source, framework_of_source
+from cockpit.act.script_options import declared_in_help, declared_in_source, framework_of_source
 
 # -- quoting
 
@@ -156,9 +157,21 @@ def test_typer_parameters_with_a_default_are_options() -> None:
 
 @settings(deadline=None)  # two cores, shared
 @given(st.text(max_size=60))
-def test_no_source_makes_it_fail(text: str) -> None:
+def test_no_source_and_no_help_makes_it_fail(text: str) -> None:
     declared_in_source(text)
+    declared_in_help(text)
     framework_of_source(text)
+
+
+def test_a_real_help_text_is_read() -> None:
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("-b", "--batch-size", type=int, default=32, help="of one device")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="numbers")
+    parser.add_argument("--amp", action="store_true", help="mixed precision")
+    found = {one.names[-1]: one for one in declared_in_help(parser.format_help())}
+    assert (found["--batch-size"].default, found["--batch-size"].takes) == ("32", True)
+    assert found["--precision"].choices == ("fp32", "bf16")
+    assert not found["--amp"].takes
 
 
 def test_a_parser_in_a_module_beside_the_script_is_found(tmp_path: Path) -> None:
@@ -169,7 +182,7 @@ def test_a_parser_in_a_module_beside_the_script_is_found(tmp_path: Path) -> None
     assert facts.framework == "torch"
     module = read_script((sys.executable, "-m", "options"), str(tmp_path))
     assert [one.long_name for one in module.declared] == ["--bsz"]
-    assert read_script((sys.executable, "none.py"), str(tmp_path)) == ((), None, ())
+    assert read_script((sys.executable, "none.py"), str(tmp_path)) == ((), None, (), False)
 
 
 # -- variables

@@ -87,6 +87,3 @@ def test_folders_of_another_cuda_leave_the_library_path(tmp_path: Path) -> None:
     only = run("python", environment={"LD_LIBRARY_PATH": str(tmp_path)})
     assert changes.without_foreign_libraries(only).unset == ("LD_LIBRARY_PATH",)  # type: ignore[union-attr]
     assert changes.without_foreign_libraries(run("python")) is None
-
-
-# -- --help

@@ -62,6 +62,30 @@ def test_a_batch_that_is_too_large_is_halved_and_the_run_ends_well(
     assert "ended with status 0" in said
 
 
+def test_a_batch_option_that_the_source_does_not_show_is_asked_for_by_help(
+    fix: Start, ran: Ran, work: Path, torch_python: str
+) -> None:
+    source = (ENGINE_PROGRAMS / "torch_train.py").read_text()
+    hidden = source.replace('"--batch-size", type=int', 'BATCH, type=int, help="(default: 32)"')
+    hidden = hidden.replace("import torch\n", 'import torch\n\nBATCH = "--batch" + "-size"\n', 1)
+    (work / "train.py").write_text(hidden)
+    ran(torch_python, "train.py", "--steps", "12")
+    walk = fix("h200", "oom")
+    walk.prompt()
+    said = walk.choose("train.py --steps 12")
+    assert "halve the batch" not in said
+    said = walk.choose("ask the script for its options")
+    assert "CUDA_VISIBLE_DEVICES='' " in said
+    assert "train.py --help" in said
+    said = walk.answer("y")
+    assert "It has --batch-size (default 32) for the batch size." in " ".join(said.split())
+    assert "ask the script" not in said.rpartition("What")[2]
+    said = walk.choose("halve the batch")
+    assert "train.py --steps 12 --batch-size 16" in said
+    assert walk.end("y") == 0, walk.said
+    assert "ended with status 0" in " ".join(walk.said.split())
+
+
 def test_fragmentation_is_met_by_segments_that_grow(fix: Start, ran: Ran) -> None:
     ran(sys.executable, "fragmented.py")
     walk = fix("h200", "oom")
