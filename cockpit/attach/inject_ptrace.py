@@ -18,6 +18,8 @@ ignored, so this means SIGKILL or the OOM killer):
 * once the trampoline has been started: it puts everything back by itself (see ``trampoline``).
 
 The signal mask is changed after the registers and put back before them, for the same reason.
+
+Past 400 lines: the whole of what the target goes through is to be read in one place, in its order.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ def diagnosed(known: Known) -> Judged:
         return None
     if finding.cause == "unknown":
         return "unknown", clean(finding.title) + "."
+    if finding.cause == "benign" and known.request.log is None:  # a run that goes on may hang
+        return "note", "What it has printed so far shows no failure."
     if finding.cause in ("benign", "recovered"):
         return "ok", clean(finding.title) + "."
     return "bad", f"{clean(finding.title)}. {clean(finding.explanation)}"

@@ -44,6 +44,14 @@ def test_no_flow_stumbles_over_a_machine_of_which_nothing_is_known(flow: str) ->
     assert all(one.kind not in ("kill", "relaunch") for one in state.remedies)
 
 
+def test_a_run_whose_output_shows_no_failure_is_not_called_well() -> None:
+    """It may hang: that no line of its output fails is no sign of health."""
+    quiet = finding("benign", "kernel-fault")
+    assert marks("multi-gpu", known(finding=quiet))["What does the diagnosis say?"] == "note"
+    of_log = known(finding=quiet, request=FlowRequest(flow="multi-gpu", log="/run.log"))
+    assert marks("multi-gpu", of_log)["What does the diagnosis say?"] == "ok"
+
+
 # -- vram-held
 
 

@@ -1,4 +1,7 @@
-"""All causes that a diagnosis may name: family, severity, a title and what it means."""
+"""All causes that a diagnosis may name: family, severity, a title and what it means.
+
+One table, past 400 lines: what all families may answer stands in one place.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Two ranks that meet in every step; while the file --stuck is there, rank 1 stays away at step 20.
 
 usage: torchrun --nproc-per-node 2 hang_two_gpus.py [--stuck FILE] [--backend gloo --device cpu]
+
+With one card both ranks are on it, and only gloo lets them meet there.
 """
 
 import argparse
@@ -24,7 +26,7 @@ def main() -> None:
     options = parser.parse_args()
     rank = int(os.environ["RANK"])
     if options.device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(options.backend)
     model = nn.Linear(WIDTH, WIDTH).to(options.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
