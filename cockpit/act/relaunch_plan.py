@@ -49,8 +49,8 @@ class Planned:
     """The changed command; None: as it was."""
     where: Where = "background"
     name: str | None = None
-    alongside: bool = False
-    """Start it although the old one still runs."""
+    is_probe: bool = False
+    """Started only to see what it prints: it is ended as soon as there is an answer."""
     mark: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
@@ -71,7 +71,8 @@ class Planned:
         # What the image or the container sets can only be unset inside.
         unset = [word for name in self.unset for word in ("-u", name)]
         argv = ("env", *unset, *placed.argv) if unset else placed.argv
-        return enter(self.command, argv, placed.set)
+        mark = f"{MARK}={self.mark}" if self.is_probe else None
+        return enter(self.command, argv, placed.set, mark)
 
     def start(self, entry: Entry | None) -> Start:
         """What is started here, outside of containers."""
@@ -160,7 +161,7 @@ class Planned:
         return None
 
     def _not_now(self) -> str | None:
-        if self.old_lives() and not self.alongside:
+        if self.old_lives():
             pid = self.command.pid
             return f"pid {pid} still runs and holds its GPU: end it first, then start it again."
         if self.where == "terminal" and not _is_text(
