@@ -102,12 +102,16 @@ class FlowSession:
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
         """Move on. Raises UsageError for an answer to another question, or while a fix runs."""
         with self._alone():
-            self._cancelled.clear()
             if answer.leave:
                 self._settle("It was not run.")
                 self._state = machine.left(self._state)
                 return self._end()
             return self._answer(answer, say)
+
+    def expect(self) -> None:
+        """An answer is on its way, to be given on another thread: a cancel behind it is for it."""
+        if not self.is_busy:
+            self._cancelled.clear()
 
     def cancel(self) -> None:
         """Tell the running fix to stop; its outcome says what was done by then."""
@@ -117,6 +121,11 @@ class FlowSession:
     def is_busy(self) -> bool:
         """It looks around, or a fix runs."""
         return self._lock.locked()
+
+    @property
+    def runs_a_fix(self) -> bool:
+        """Something that was confirmed has not come to its end yet."""
+        return self.is_busy and self._state.phase == "running"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
