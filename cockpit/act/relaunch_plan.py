@@ -30,9 +30,9 @@ MARK = "COCKPIT_RELAUNCH"
 
 
 def own_environment(command: RunCommand) -> dict[str, str]:
-    """What it was started with; ours, where it was typed here or is entered from here (container).
-    Secrets were not kept: they are ours, too."""
-    if command.container is not None or command.source == "typed":
+    """What it was started with; ours, where it is entered from here (a container). Secrets were not
+    kept: they are ours, too."""
+    if command.container is not None:
         return dict(os.environ)
     missing = {name: os.environ[name] for name in command.unknown if name in os.environ}
     return {**command.environment, **missing}

@@ -266,8 +266,7 @@ class Facts:
         command = self._command
         if finding.gpu is None or command is None or not snapshot.gpus:
             return finding
-        environment = os.environ if command.source == "typed" else command.environment
-        seen = resolve(environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
+        seen = resolve(command.environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
         return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)
 
     def _diagnosed(self, request: FlowRequest) -> Finding | None:
