@@ -380,12 +380,12 @@ class Facts:
 
     # -- taken up again
 
-    def save(self, id_: str, request: FlowRequest, state: State) -> None:
+    def save(self, id_: str, request: FlowRequest, state: State, *, is_open: bool = True) -> None:
         """Where the flow stands, with the command line of a process that may be gone by then."""
         command = self._command
         if command is not None and not request.run and not request.command:
             request = replace(request, command=command.argv, cwd=command.cwd)
-        self._store.save(id_, self._begun, request, state)
+        self._store.save(id_, self._begun, request, state, is_open=is_open)
 
     def forget(self, id_: str) -> None:
         """It is over."""

@@ -391,7 +391,11 @@ class FlowSession:
         return Ended(verified=state.verified, sentence=clean(state.sentence))
 
     def _end(self) -> FlowState:
-        self.tools.facts.forget(self.id)
+        """What was left half-way is kept, to be taken up again; what helped is over."""
+        if machine.undoable(self._state) and not self._state.verified:
+            self.tools.facts.save(self.id, self.request, self._state, is_open=False)
+        else:
+            self.tools.facts.forget(self.id)
         shown = self._shown()
         assert isinstance(shown.prompt, Ended)
         snapshot = self._known.snapshot if self._known is not None else None
