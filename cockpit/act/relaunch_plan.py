@@ -49,6 +49,8 @@ class Planned:
     """The changed command; None: as it was."""
     where: Where = "background"
     name: str | None = None
+    options: tuple[str, ...] = ()
+    """Of ``cockpit run``, such as ``--coredump``."""
     is_probe: bool = False
     """Started only to see what it prints: it is ended as soon as there is an answer."""
     mark: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -77,7 +79,7 @@ class Planned:
     def start(self, entry: Entry | None) -> Start:
         """What is started here, outside of containers."""
         argv, set_, cwd = self._outside(entry)
-        return Start(argv, cwd or "/", self.environment(set_), self.new_name)
+        return Start(argv, cwd or "/", self.environment(set_), self.new_name, self.options)
 
     def environment(self, set_: Mapping[str, str]) -> dict[str, str]:
         """All of it: the run's own, the changes, the mark."""
@@ -94,7 +96,7 @@ class Planned:
         """
         start = self.start(entry)
         gone = [name for name in os.environ if name not in start.environment]
-        command = cockpit_command("run", "--name", start.name, "--", *start.argv)
+        command = cockpit_command("run", *start.words())
         unset = [word for name in gone for word in ("-u", name)]
         return TerminalCommand(
             argv=(*(("env", *unset) if unset else ()), *command),
@@ -107,7 +109,7 @@ class Planned:
     def line(self, entry: Entry | None) -> str:
         """``cd DIR && VAR=… cockpit run --name NAME -- …``: what a person could type."""
         words = ["cockpit", "run", "--name", self.new_name]
-        words += ["--background"] if self.where == "background" else []
+        words += [*self.options, *(["--background"] if self.where == "background" else [])]
         argv, set_, cwd = self._outside(entry)
         unset = () if entry else self.unset
         line = shell_line([*words, "--", *argv], cwd=cwd, environment=set_, unset=unset)
