@@ -23,7 +23,7 @@ def test_exception_and_kernel_are_told() -> None:
     assert gpu_core.read(SAID) == "Warp Illegal Address in scale"
     assert gpu_core.read("CUDA Exception: Lane User Stack Overflow\n") == "Lane User Stack Overflow"
     assert gpu_core.read("warning: not a core dump\n") is None
-    assert gpu_core.read("CUDA Exception: \x1b[2Jx\n") == "[2Jx"
+    assert "\x1b" not in (gpu_core.read("CUDA Exception: \x1b[2Jx\n") or "\x1b")
 
 
 def test_the_newest_dump_of_a_run_is_taken(tmp_path: Path) -> None:
