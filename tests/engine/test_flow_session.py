@@ -17,7 +17,7 @@ import pytest
 from cockpit.act.action import Console
 from cockpit.act.admin import AdminStep
 from cockpit.collect.simulated import SimulatedMachine
-from cockpit.engine import remedies
+from cockpit.engine import flow_offers, remedies
 from cockpit.engine.flows import MOST_OPEN, Flows
 from cockpit.errors import RefusedError, UsageError
 from cockpit.flows.flow import Remedy
@@ -250,6 +250,17 @@ def test_a_terminal_command_that_fails_is_a_failed_fix(
     after = flows.answer(asked.id, FlowAnswer(exit_status=1), silent)
     assert (after.done[0].ok, after.done[0].verified) == (False, None)
     assert "ended with status 1" in after.done[0].sentence
+
+
+def test_what_a_recording_refuses_is_not_offered_and_does_not_end_the_flow() -> None:
+    def refuse(pid: int, start_ticks: int | None) -> None:
+        raise RefusedError("this is a recording")
+
+    replay: Any = SimpleNamespace(source="replay", attach_plan=refuse)
+    wanted = [Remedy("attach", {"pid": 1, "start_ticks": 2})]
+    told = Remedy("explain", {"title": "t", "lines": ("l",), "loses": "", "verify": ""})
+    found = flow_offers.made([*wanted, told], known(), replay, readonly=False)
+    assert [one.remedy.kind for one in found] == ["explain"]
 
 
 def test_of_several_administrators_commands_none_is_run_for_the_user() -> None:
