@@ -31,6 +31,7 @@ from cockpit.engine.flow_subject import (
     ranks,
     run_words,
     with_oom,
+    with_place,
 )
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
@@ -250,7 +251,8 @@ class Facts:
         """What is known best; once something is, an end that this flow brought about is no news."""
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
-            found: Finding | None = self._on_card(logged, snapshot)
+            on_card = self._on_card(logged, snapshot)
+            found: Finding | None = with_place(on_card, request, snapshot)
         elif request.log is not None and process_of(snapshot, request) is None:
             found = logged  # what happens on this machine now is no answer to a log
         else:

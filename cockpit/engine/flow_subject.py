@@ -20,6 +20,8 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, clean_command, shortened
 
 _SEVERITIES = ("info", "warning", "error")
+_DATA = frozenset({"dataloader", "num_workers_low"})
+"""One trouble, seen from two sides."""
 
 
 def process_of(snapshot: Snapshot, request: FlowRequest) -> Process | None:
@@ -40,6 +42,17 @@ def live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
     ]
     own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
+
+
+def with_place(logged: Finding, request: FlowRequest, snapshot: Snapshot) -> Finding:
+    """A log may say what is slow and not where; what is seen of the process knows the line."""
+    live = live_finding(request, snapshot)
+    if live is None or live.pid is None or live.pid != request.pid or "place" in logged.facts:
+        return logged
+    if live.cause != logged.cause and not {live.cause, logged.cause} <= _DATA:
+        return logged
+    seen = {name: live.facts[name] for name in ("place", "frames") if name in live.facts}
+    return replace(logged, facts={**logged.facts, **seen})
 
 
 def merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
