@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from cockpit.model.finding import Fix
@@ -55,8 +56,13 @@ def render(repair: Repair, facts: dict[str, Any]) -> tuple[Fix, ...]:
         )
         for row in repair.rows
         if (not row.wants or facts.get(row.wants) not in (None, "", [], ()))
-        and not any(facts.get(name) == "" for name in _SLOT.findall(row.value))
+        and not any(facts.get(name) == "" for name in _needed(row.value))
     )
+
+
+def _needed(value: str) -> Iterator[str]:
+    """The slots that have to be filled; packages that go along with torch need not be there."""
+    return (name for name in _SLOT.findall(value) if name != "companions")
 
 
 def _stacks_of(facts: dict[str, Any]) -> str:

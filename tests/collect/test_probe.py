@@ -15,11 +15,10 @@ from cockpit import as_owner
 from cockpit.as_owner import Owner
 from cockpit.collect import probe
 from cockpit.model.checkup_facts import CudaFacts, InterpreterFacts, TorchFacts
+from tests.real_torch import TORCH, needs_torch
 
 PROBES = Path(probe.__file__).parent / "probes"
-TORCH = os.environ.get("COCKPIT_TORCH_PYTHON", "")
 OTHER = Owner(1002, 1002, ())
-needs_torch = pytest.mark.skipif(not TORCH, reason="COCKPIT_TORCH_PYTHON names no interpreter")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts programs as another user")
 
 

@@ -18,13 +18,12 @@ from cockpit.commands.doctor import lines
 from cockpit.model.checkup import Check, Checkup, Subject
 from cockpit.model.finding import Evidence, Fix
 from tests.commands.test_one_shot import python_for_others
+from tests.real_torch import TORCH, needs_torch
 
 if TYPE_CHECKING:
     from tests.conftest import Simbox
 
 DOCTOR = ["-m", "cockpit", "doctor"]
-TORCH = os.environ.get("COCKPIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH, reason="COCKPIT_TORCH_PYTHON names no interpreter")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users")
 no_gpu = pytest.mark.skipif(
     os.path.exists("/proc/driver/nvidia"), reason="this machine has a driver of its own"

@@ -22,9 +22,8 @@ from cockpit.model.host import Host
 from cockpit.model.process import DeviceUse, Process
 from cockpit.model.snapshot import SamplerStatus, Snapshot
 from cockpit.model.text import GIB
+from tests.real_torch import TORCH, needs_torch
 
-TORCH = os.environ.get("COCKPIT_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(not TORCH, reason="COCKPIT_TORCH_PYTHON names no interpreter")
 UUIDS = ("6d3aeded-bc55-1092-d7e0-7b25a85fd120", "22222222-bc55-1092-d7e0-7b25a85fd120")
 GPUS = tuple(
     Gpu(
