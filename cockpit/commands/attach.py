@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
+from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskAttach, DoInRun, RunAttach
 from cockpit.errors import CockpitError, RefusedError, UsageError
@@ -26,7 +26,7 @@ def attach(settings: Settings, pid: int, *, yes: bool) -> int:
         plan = _plan(link, pid)
         if plan.way is None:
             raise RefusedError(plan.sentence)
-        if plan.way != "agent" and not (yes or _agreed(plan.sentence)):
+        if plan.way != "agent" and not (yes or _agreed_to(plan)):
             tell("Nothing was done.")
             return 1
         id_ = link.next_id()
@@ -57,10 +57,8 @@ def _plan(link: Link, pid: int) -> AttachPlan:
     return plan
 
 
-def _agreed(question: str) -> bool:
-    sys.stderr.write(clean(question).removesuffix(" [y/N]") + " [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def _agreed_to(plan: AttachPlan) -> bool:
+    return agreed(clean(plan.sentence).removesuffix(" [y/N]"))
 
 
 def _told(outcome: RunOutcome | None) -> int:
