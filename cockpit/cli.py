@@ -38,13 +38,21 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except CockpitError as error:
-        sys.stderr.write(f"cockpit: {error}\n")
+        _complain(error)
         return error.exit_code
     except OSError as error:  # a full disk under stdout, say
-        sys.stderr.write(f"cockpit: {error}\n")
+        _complain(error)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _complain(error: Exception) -> None:
+    """Line by line: what is told may have names and words from outside in it."""
+    from cockpit.model.text import clean
+
+    lines = (clean(line) for line in str(error).split("\n"))
+    sys.stderr.write("cockpit: " + "\n".join(lines) + "\n")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

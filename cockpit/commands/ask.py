@@ -13,6 +13,7 @@ from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Message, Progress, Reply, Tick
 from cockpit.errors import CockpitError, LinkError, NoDriverError
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean
 from cockpit.paths import state_directory
 from cockpit.settings import Settings
 
@@ -113,7 +114,7 @@ def answer(
 
 def tell(sentence: str) -> None:
     """One sentence on stderr: diagnostics never mix with data."""
-    os.write(2, sentence.encode(errors="backslashreplace") + b"\n")
+    os.write(2, clean(sentence).encode() + b"\n")
 
 
 def agreed(question: str, where: TextIO | None = None) -> bool:
