@@ -58,13 +58,22 @@ def _complain(error: Exception) -> None:
 def _parse(argv: list[str]) -> argparse.Namespace:
     """``fix … -- CMD``: what follows the dashes is the run's own, options and all."""
     words: list[str] = []
-    if "--" in argv and "fix" in argv[: argv.index("--")]:
-        at = argv.index("--")
+    at = argv.index("--") if "--" in argv else len(argv)
+    if at < len(argv) and "fix" in argv[:at] and _command_of(argv[:at]) == "fix":
         argv, words = argv[:at], argv[at + 1 :]
     arguments = _parser().parse_args(argv)
     if arguments.command == "fix":
         arguments.words = words
     return arguments
+
+
+def _command_of(argv: list[str]) -> str:
+    """`run --name fix` is no fix: which word is the command, the options before it tell."""
+    parser = argparse.ArgumentParser(prog="cockpit", add_help=False)
+    _add_options(parser)
+    parser.add_argument("command")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    return str(parser.parse_known_args(argv)[0].command)
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
@@ -222,6 +231,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_options(parser)
+    _add_commands(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of the cockpit itself, before its command."""
     add = parser.add_argument
     add("--version", action="version", version=f"gpu-cockpit {__version__}")
     add("-i", "--interval", type=float, metavar="S", help="seconds between readings (default 1)")
@@ -241,8 +257,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--record", metavar="FILE", help="write a recording while running")
     add("--config", metavar="FILE", help="another config file")
     add("-1", "--once", action="store_true", help="the same as `cockpit snapshot`")
-    _add_commands(parser)
-    return parser
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:

@@ -103,6 +103,14 @@ def test_nothing_to_run_is_wrong_usage(state: Path) -> None:
     assert run().returncode == 2
 
 
+@pytest.mark.parametrize("before", [(), ("--readonly",), ("--demo", "busy"), ("-i", "2")])
+def test_a_run_may_be_called_fix(state: Path, before: tuple[str, ...]) -> None:
+    words = (*before, "run", "--name", "fix", "--", "sh", "-c", "echo $0", "fix")
+    done = subprocess.run([*COCKPIT, *words], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "fix\n"), done.stderr
+    assert last(state).meta.name == "fix"
+
+
 def test_options_behind_the_command_are_its_own(state: Path) -> None:
     command = [*COCKPIT, "run", "--name", "mine", sys.executable, "-c", "print('hi')"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
