@@ -28,6 +28,7 @@ exit status: 0 done; 1 done, but the answer is bad; 2 wrong usage; 3 no usable N
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
+    _open_streams()
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -45,6 +46,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _open_streams() -> None:
+    """`cockpit … <&-`: Python has None for a closed stream, and the next file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this number
+            os.set_inheritable(descriptor, descriptor == number)
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r", closefd=False))
 
 
 def _complain(error: Exception) -> None:

@@ -21,6 +21,7 @@ import rich
 import cockpit
 from cockpit import __version__
 from cockpit.model.snapshot import decode, json_schema
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import Simbox
@@ -284,6 +285,32 @@ def test_without_a_terminal_the_cockpit_names_the_command_that_needs_none(simbox
     done = simbox("h200", COCKPIT)
     assert done.returncode == 2
     assert "cockpit snapshot" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("kill 4194300", 2),
+        ("kill 4194300 --yes", 5),
+        ("attach 4194300", 2),
+        ("diagnose", 1),
+        ("", 2),
+        ("run -- true", 0),
+    ],
+)
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_an_empty_one(
+    tmp_path: Path, words: str, code: int, closed: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m cockpit {words} {closed}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(simbox: Simbox) -> None:
