@@ -51,7 +51,7 @@ class Store:
         self._folder = folder / "flows" if folder is not None else None
 
     def save(self, id_: str, begun: FlowRequest, request: FlowRequest, state: State) -> None:
-        """All of it or nothing. A disk that is full loses the taking up, not the flow."""
+        """All of it or nothing. A full disk, or a command that is no UTF-8, loses the taking up."""
         if self._folder is None:
             return
         saved = Saved(
@@ -67,10 +67,11 @@ class Store:
         path = self._folder / f"{id_}.json"
         partial = path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with suppress(OSError):
+        with suppress(OSError, UnicodeEncodeError):
+            line = msgspec.json.encode(saved)
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(saved))
+                file.write(line)
             os.replace(partial, path)
 
     def forget(self, id_: str) -> None:

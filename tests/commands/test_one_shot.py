@@ -313,6 +313,35 @@ def test_a_closed_stream_is_an_empty_one(
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fix", "--plain", "oom", "--", b"tr\xffain.py"],
+        ["fix", "--plain", "oom", "--log", b"tr\xffain.log"],
+        ["--replay", b"tr\xffain.jsonl", "snapshot"],
+        ["doctor", "--python", b"/tr\xffain/python"],
+        ["fix", "--plain", "oom"],
+    ],
+)
+def test_words_and_directories_that_are_no_utf8_are_wrong_usage(
+    tmp_path: Path, words: list[str | bytes]
+) -> None:
+    folder = os.fsencode(tmp_path) + (b"/tr\xffain" if words[-1] == "oom" else b"/there")
+    os.mkdir(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "cockpit", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "tr·ain" in line
+    assert "is not UTF-8" in line
+
+
 def test_a_reader_that_leaves_early_gets_no_traceback(simbox: Simbox) -> None:
     code = "import subprocess,sys; p=subprocess.Popen([sys.executable,'-m','cockpit','snapshot','--json'],stdout=subprocess.PIPE,stderr=subprocess.PIPE); p.stdout.close(); e=p.stderr.read().decode(); p.wait(); print(e)"  # noqa: E501
     assert "Traceback" not in simbox("h200", ["-c", code]).stdout
