@@ -111,6 +111,11 @@ def test_a_run_may_be_called_fix(state: Path, before: tuple[str, ...]) -> None:
     assert last(state).meta.name == "fix"
 
 
+def test_a_name_that_is_no_utf8_is_kept_as_far_as_it_can_be_read(state: Path) -> None:
+    done = subprocess.run([*COCKPIT, "run", "--name", b"tr\xffain", "--", "true"], timeout=60)
+    assert (done.returncode, last(state).meta.name) == (0, "tr·ain")
+
+
 def test_options_behind_the_command_are_its_own(state: Path) -> None:
     command = [*COCKPIT, "run", "--name", "mine", sys.executable, "-c", "print('hi')"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
