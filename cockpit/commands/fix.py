@@ -156,7 +156,11 @@ class _Walk:
 
     def _given(self, message: StartFlow | AnswerFlow, id_: int) -> FlowState:
         self._waits_for = id_
-        state = answer(self._link, message, id_, PATIENCE_S, _progress).flow
+        try:
+            state = answer(self._link, message, id_, PATIENCE_S, _progress).flow
+        except CockpitError:  # answered all the same; after a ctrl+c the answer is still to come
+            self._waits_for = None
+            raise
         self._waits_for = None
         if state is None:
             raise CockpitError("The engine answered without a flow.")
