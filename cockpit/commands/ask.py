@@ -61,8 +61,9 @@ def _remove_left_logs(directory: str) -> None:
 
 def remove_log(link: Link) -> None:
     """The log of an engine that ended well is worth nothing."""
-    if link.log_path is not None and os.path.exists(link.log_path):
-        os.unlink(link.log_path)
+    if link.log_path is not None:
+        with contextlib.suppress(OSError):  # cleared away by another cockpit, or not ours to remove
+            os.unlink(link.log_path)
 
 
 def one_snapshot(settings: Settings) -> Snapshot:

@@ -69,7 +69,8 @@ class Store:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with suppress(OSError, UnicodeEncodeError):
             line = msgspec.json.encode(saved)
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
                 file.write(line)
             os.replace(partial, path)

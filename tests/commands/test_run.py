@@ -198,7 +198,7 @@ def test_the_record_says_what_ran_where_and_how_it_ended(state: Path, tmp_path: 
 def test_the_record_is_private(state: Path) -> None:
     shell("echo x")
     directory = Path(last(state).directory)
-    for path in (directory, *directory.rglob("*")):
+    for path in (state, state / "runs", directory, *directory.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
