@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cockpit.attach.run_record import start_ticks
 from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskAttach, DoInRun, RunAttach
@@ -39,10 +40,11 @@ def attach(settings: Settings, pid: int, *, yes: bool) -> int:
 
 def detach(settings: Settings, pid: int) -> int:
     """Returns 0 when the process is free of us."""
+    request = RunRequest(pid=pid, op="detach", start_ticks=start_ticks(pid))
     link = open_link(settings)
     try:
         id_ = link.next_id()
-        message = DoInRun(id=id_, request=RunRequest(pid=pid, op="detach"))
+        message = DoInRun(id=id_, request=request)
         return _told(answer(link, message, id_, PATIENCE_S).outcome)
     finally:
         link.close(may_kill=False)
@@ -51,7 +53,8 @@ def detach(settings: Settings, pid: int) -> int:
 
 def _plan(link: Link, pid: int) -> AttachPlan:
     id_ = link.next_id()
-    plan = answer(link, AskAttach(id=id_, pid=pid, start_ticks=None), id_, PATIENCE_S).attach
+    message = AskAttach(id=id_, pid=pid, start_ticks=start_ticks(pid))
+    plan = answer(link, message, id_, PATIENCE_S).attach
     if plan is None:
         raise CockpitError("The engine answered without a plan.")
     return plan

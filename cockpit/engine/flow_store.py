@@ -11,15 +11,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from cockpit.act.journal import Entry, Journal, bounded
+from cockpit.act.journal import Entry, Journal
 from cockpit.attach.run_record import start_ticks
 from cockpit.flows.machine import State
 from cockpit.model.flow import Done, FlowId, FlowRequest
-from cockpit.model.remedy import Outcome, Preview
-from cockpit.model.secret import hide_lines
-from cockpit.model.text import clean
+from cockpit.model.remedy import Compared, Outcome, Preview
+from cockpit.model.secret import hide, hide_lines
 from cockpit.model.time import iso
-from cockpit.procfs import account_name
 
 FORGOTTEN_AFTER_S = 7 * 86400.0
 
@@ -110,8 +108,18 @@ def _about(request: FlowRequest) -> tuple[object, ...]:
 
 
 def _without_secrets(done: Done) -> Done:
-    lines, output = tuple(hide_lines(done.lines)), tuple(hide_lines(done.output))
-    return msgspec.structs.replace(done, lines=lines, output=output)
+    """What is run again or taken back (the request, ``undo``) has to stay as it is."""
+    return msgspec.structs.replace(
+        done,
+        title=hide(done.title),
+        lines=tuple(hide_lines(done.lines)),
+        output=tuple(hide_lines(done.output)),
+        sentence=hide(done.sentence),
+        compared=tuple(
+            Compared(what=hide(one.what), before=hide(one.before), after=hide(one.after))
+            for one in done.compared
+        ),
+    )
 
 
 class Journalled:
@@ -127,11 +135,11 @@ class Journalled:
 
     def intend(self) -> None:
         """It was confirmed."""
-        self._write("intent", None, clean(self._preview.title))
+        self._write("intent", None, self._preview.title)
 
     def came_to(self, outcome: Outcome) -> None:
         """It ended, or was not done after all."""
-        self._write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
+        self._write("result", "done" if outcome.ok else "failed", outcome.sentence)
 
     @property
     def trouble(self) -> str | None:
@@ -145,16 +153,12 @@ class Journalled:
             return
         self._journal.write(
             Entry(
-                at=iso(time.time()),
-                uid=os.geteuid(),
-                user=account_name(os.geteuid()),
-                sudo_user=os.environ.get("SUDO_USER"),
                 action=self._name,
                 phase=phase,
                 operation=self._operation,
                 pid=self._pids[0] if self._pids else None,
                 start_ticks=None,
-                command=bounded(" ".join(self._preview.lines) or self._preview.title),
+                command=" ".join(self._preview.lines) or self._preview.title,
                 outcome=outcome,
                 sentence=sentence,
             )
