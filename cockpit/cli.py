@@ -28,6 +28,7 @@ exit status: 0 done; 1 done, but the answer is bad; 2 wrong usage; 3 no usable N
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit status."""
+    _open_streams()
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -38,25 +39,51 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except CockpitError as error:
-        sys.stderr.write(f"cockpit: {error}\n")
+        _complain(error)
         return error.exit_code
     except OSError as error:  # a full disk under stdout, say
-        sys.stderr.write(f"cockpit: {error}\n")
+        _complain(error)
         return 1
     except KeyboardInterrupt:
         return 130
 
 
+def _open_streams() -> None:
+    """`cockpit … <&-`: Python has None for a closed stream, and the next file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this number
+            os.set_inheritable(descriptor, descriptor == number)
+            setattr(sys, name, os.fdopen(descriptor, "w" if number else "r", closefd=False))
+
+
+def _complain(error: Exception) -> None:
+    """Line by line: what is told may have names and words from outside in it."""
+    from cockpit.model.text import clean
+
+    lines = (clean(line) for line in str(error).split("\n"))
+    sys.stderr.write("cockpit: " + "\n".join(lines) + "\n")
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     """``fix … -- CMD``: what follows the dashes is the run's own, options and all."""
     words: list[str] = []
-    if "--" in argv and "fix" in argv[: argv.index("--")]:
-        at = argv.index("--")
+    at = argv.index("--") if "--" in argv else len(argv)
+    if at < len(argv) and "fix" in argv[:at] and _command_of(argv[:at]) == "fix":
         argv, words = argv[:at], argv[at + 1 :]
     arguments = _parser().parse_args(argv)
     if arguments.command == "fix":
         arguments.words = words
     return arguments
+
+
+def _command_of(argv: list[str]) -> str:
+    """`run --name fix` is no fix: which word is the command, the options before it tell."""
+    parser = argparse.ArgumentParser(prog="cockpit", add_help=False)
+    _add_options(parser)
+    parser.add_argument("command")
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
+    return str(parser.parse_known_args(argv)[0].command)
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
@@ -214,6 +241,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_options(parser)
+    _add_commands(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of the cockpit itself, before its command."""
     add = parser.add_argument
     add("--version", action="version", version=f"gpu-cockpit {__version__}")
     add("-i", "--interval", type=float, metavar="S", help="seconds between readings (default 1)")
@@ -233,8 +267,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--record", metavar="FILE", help="write a recording while running")
     add("--config", metavar="FILE", help="another config file")
     add("-1", "--once", action="store_true", help="the same as `cockpit snapshot`")
-    _add_commands(parser)
-    return parser
 
 
 def _add_commands(parser: argparse.ArgumentParser) -> None:

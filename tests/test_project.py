@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cockpit import __version__
-from cockpit.cli import _parser
+from cockpit.cli import _FLOWS, _parser
+from cockpit.model.flow import FLOW_IDS
 from cockpit.settings import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +47,11 @@ def test_the_readme_names_every_command_and_flag() -> None:
 
 def test_the_readme_names_every_variable() -> None:
     assert not [name for name in ENVIRONMENT if name not in README]
+
+
+def test_fix_takes_every_flow_there_is() -> None:
+    # Written twice: the structs of the flows would cost each start of the command line 2 ms.
+    assert _FLOWS == FLOW_IDS
 
 
 def test_the_version_is_one() -> None:

@@ -6,28 +6,35 @@ Never stands in the way: a journal that cannot be written is a sentence, not a f
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from cockpit.model.secret import hide
 from cockpit.model.text import clean
+from cockpit.model.time import iso
 from cockpit.paths import NO_HOME, state_directory
+from cockpit.procfs import account_name
 
 MAX_BYTES = 5 << 20
 MAX_COMMAND = 500
 """Characters of a command that are kept."""
 
 
+def _account() -> str | None:
+    return account_name(os.geteuid())
+
+
 class Entry(Struct, frozen=True, kw_only=True):
     """One line. ``intent`` is written before the signal, ``result`` after it."""
 
-    at: str
-    uid: int
-    user: str | None
-    sudo_user: str | None
+    at: str = field(default_factory=lambda: iso(time.time()))
+    uid: int = field(default_factory=os.geteuid)
+    user: str | None = field(default_factory=_account)
+    sudo_user: str | None = field(default_factory=lambda: os.environ.get("SUDO_USER"))
     action: str
     """The plan's id: joins the two lines of one action."""
     phase: Literal["intent", "result"]
@@ -38,7 +45,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     """None: it is about no process (a patch, an installation)."""
     start_ticks: int | None
     command: str
-    """Cleaned and cut."""
+    """Cut when it is written."""
     before_bytes: int | None = None
     """Device memory that the driver listed for it."""
     after_bytes: int | None = None
@@ -57,12 +64,15 @@ class Journal:
         """Why the last line could not be written."""
 
     def write(self, entry: Entry) -> bool:
-        """Append one line; False with ``trouble`` set when that did not work. Never raises."""
+        """Append one line; False with ``trouble`` set when that did not work. Never raises.
+
+        What is foreign in it is cleaned and loses its secrets here.
+        """
         path = self.path
         if path is None:
             self.trouble = f"the journal cannot be written: this user has {NO_HOME}"
             return False
-        line = msgspec.json.encode(entry) + b"\n"
+        line = msgspec.json.encode(_harmless(entry)) + b"\n"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _rotate(path, len(line), self.max_bytes)
@@ -102,6 +112,17 @@ def default_path() -> Path | None:
 def bounded(command: str) -> str:
     """A command, harmless, without the secrets in it, and short enough for a line."""
     return clean(hide(command)[:MAX_COMMAND])
+
+
+def _harmless(entry: Entry) -> Entry:
+    words, sudo = entry.sentence, entry.sudo_user
+    return msgspec.structs.replace(
+        entry,
+        sudo_user=bounded(sudo) if sudo else None,
+        operation=bounded(entry.operation),
+        command=bounded(entry.command),
+        sentence=clean(hide(words)) if words is not None else None,
+    )
 
 
 def _why(error: OSError) -> str:

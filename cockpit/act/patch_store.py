@@ -81,7 +81,8 @@ def _patches() -> Path:
 def _new_folder() -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = _patches() / f"{stamp}-{secrets.token_hex(4)}"
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for above in (folder.parent.parent, folder.parent):
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
     return folder
 

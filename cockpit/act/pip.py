@@ -19,6 +19,7 @@ from cockpit.act.action import Console
 from cockpit.act.child import Ended
 from cockpit.act.interpreter import ASK_S, Interpreter, environment, new_enough
 from cockpit.errors import CockpitError
+from cockpit.model.secret import without_user_info
 from cockpit.model.text import clean
 
 _UNREACHABLE = re.compile(
@@ -171,8 +172,8 @@ def normalised(name: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A URL or setting without the password in it."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "…@", clean(text))
+    """A URL or setting without name and password in it."""
+    return without_user_info(clean(text))
 
 
 def _replaces(line: str) -> bool:

@@ -140,7 +140,21 @@ class _Planner:
     def _member(self, pid: int, role: Role, order: int, note: str | None) -> Iterator[_Draft]:
         subject = look(pid)
         if subject is not None and not subject.stat.dead:
-            yield self._draft(subject, role, order, note)
+            draft = self._draft(subject, role, order, note)
+            yield self._meant(draft, kill_words.foreign(pid)) if draft.doubtful else draft
+
+    def _meant(self, draft: _Draft, text: str) -> _Draft:
+        """A doubtful one that nobody asked for: typed, or, where naming is the typing, named."""
+        planned = draft.planned
+        if planned.refusal or not self._request.named or self._is_named(planned):
+            return replace(draft, doubtful=True)
+        refused = msgspec.structs.replace(planned, refusal="not_permitted", refusal_sentence=text)
+        return replace(draft, planned=refused, signalled=False)
+
+    def _is_named(self, planned: PlannedTarget) -> bool:
+        ticks = (None, planned.start_ticks)
+        named = (one.pid for one in self._request.targets if one.start_ticks in ticks)
+        return planned.pid in named
 
     def _absent(self, target: Target) -> _Draft:
         """Not in /proc: gone, hidden, elsewhere, or gone while the driver and a child hold on."""
@@ -195,16 +209,7 @@ class _Planner:
         if any(target.pid == pid for target in self._request.targets):
             return
         for draft in self._member(pid, "holder", 2, kill_words.heir(dead, heir.holds)):
-            if heir.holds or draft.planned.refusal:
-                yield draft
-            elif not self._request.named:
-                yield replace(draft, doubtful=True)
-            else:
-                text = kill_words.not_named(pid, dead)
-                planned = msgspec.structs.replace(
-                    draft.planned, refusal="not_permitted", refusal_sentence=text
-                )
-                yield replace(draft, planned=planned, signalled=False)
+            yield draft if heir.holds else self._meant(draft, kill_words.not_named(pid, dead))
 
     def _planned(
         self,

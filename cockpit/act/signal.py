@@ -1,4 +1,6 @@
-"""The kill: plan, confirm, signal, verify. The only place that sends a signal.
+"""The kill: plan, confirm, signal, verify. Only here is signalled what the cockpit did not start.
+
+What it did start (a rerun, pip, a probe) is ended where it was started.
 
 A plan is pinned by start times and runs once. At the run every target is opened (pidfd), compared
 and judged again, so that neither a reused pid nor a changed owner is ever signalled.
@@ -6,7 +8,6 @@ and judged again, so that neither a reused pid nor a changed owner is ever signa
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +18,7 @@ import msgspec
 
 from cockpit.act.identity import Handle, all_stats, read_stat
 from cockpit.act.job import Family
-from cockpit.act.journal import Entry, Journal, bounded
+from cockpit.act.journal import Entry, Journal
 from cockpit.act.plan import make_plan, subject_refusal
 from cockpit.act.policy import signal_number
 from cockpit.act.verdict import verdict
@@ -26,8 +27,6 @@ from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.model import kill_words
 from cockpit.model.action import NOT_ENDING, KillPlan, KillRequest, KillResult
 from cockpit.model.process import Process
-from cockpit.model.time import iso
-from cockpit.procfs import account_name
 
 __all__ = ["Kills", "VramSource"]
 
@@ -242,18 +241,14 @@ class _Run:
             )
 
     def _write(self, attempt: Attempt, result: KillResult | None) -> None:
-        planned, sudo = attempt.planned, os.environ.get("SUDO_USER")
+        planned = attempt.planned
         entry = Entry(
-            at=iso(time.time()),
-            uid=os.geteuid(),
-            user=account_name(os.geteuid()),
-            sudo_user=bounded(sudo) if sudo else None,
             action=self._plan.id,
             phase="intent" if result is None else "result",
             signal=self._plan.signal,
             pid=planned.pid,
             start_ticks=planned.start_ticks,
-            command=bounded(planned.command),
+            command=planned.command,
             before_bytes=attempt.before,
             after_bytes=attempt.after,
             outcome=result.outcome if result else None,

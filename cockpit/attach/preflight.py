@@ -18,6 +18,7 @@ from cockpit.attach import target as targets
 from cockpit.attach.inject_gdb import Gdb, find_gdb
 from cockpit.attach.python_image import Python, find_python, looks_like_python
 from cockpit.attach.target import Asker, Target
+from cockpit.model.text import clean
 
 Way = Literal["remote_exec", "ptrace", "gdb"]
 RefusalCode = Literal[
@@ -177,7 +178,7 @@ def _state(found: Target) -> Refusal | None:
 def _tracer(found: Target, proc: str) -> Refusal | None:
     if not found.tracer_pid:
         return None
-    name = targets.name_of(found.tracer_pid, proc)
+    name = clean(targets.name_of(found.tracer_pid, proc))
     return Refusal(
         "traced", f"pid {found.pid} is already traced by pid {found.tracer_pid} ({name})."
     )

@@ -177,7 +177,8 @@ class Recorder:
 def create(state_directory: str) -> str:
     """A new directory for a run; old ones go. Raises OSError where nothing can be written."""
     runs = os.path.join(state_directory, "runs")
-    os.makedirs(runs, mode=0o700, exist_ok=True)
+    for folder in (state_directory, runs):  # of several only the last gets the mode
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     prune(runs)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     directory = os.path.join(runs, f"{stamp}-{secrets.token_hex(4)}")

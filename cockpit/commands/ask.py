@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import EngineOptions, Message, Progress, Reply, Tick
 from cockpit.errors import CockpitError, LinkError, NoDriverError
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.text import clean
 from cockpit.paths import state_directory
 from cockpit.settings import Settings
 
@@ -58,8 +61,9 @@ def _remove_left_logs(directory: str) -> None:
 
 def remove_log(link: Link) -> None:
     """The log of an engine that ended well is worth nothing."""
-    if link.log_path is not None and os.path.exists(link.log_path):
-        os.unlink(link.log_path)
+    if link.log_path is not None:
+        with contextlib.suppress(OSError):  # cleared away by another cockpit, or not ours to remove
+            os.unlink(link.log_path)
 
 
 def one_snapshot(settings: Settings) -> Snapshot:
@@ -111,7 +115,27 @@ def answer(
 
 def tell(sentence: str) -> None:
     """One sentence on stderr: diagnostics never mix with data."""
-    os.write(2, sentence.encode(errors="backslashreplace") + b"\n")
+    os.write(2, clean(sentence).encode() + b"\n")
+
+
+def agreed(question: str, where: TextIO | None = None) -> bool:
+    """A yes or no on ``where`` (stderr); the end of the input is no."""
+    said = read_line(f"{question} [y/N] ", where)
+    return said is not None and said.lower() in ("y", "yes")
+
+
+def read_line(prompt: str, where: TextIO | None = None) -> str | None:
+    """What is typed at the prompt, which is on ``where`` (stderr); None at the end of the input."""
+    where = where or sys.stderr
+    where.write(prompt)
+    where.flush()
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError:  # bytes of another encoding: no answer to anything
+        line = "\n"
+    if not line:
+        print(file=where, flush=True)  # the prompt is left open
+    return line.strip() if line else None
 
 
 def require_driver(snapshot: Snapshot) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
+from cockpit.attach.run_record import start_ticks
+from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskAttach, DoInRun, RunAttach
 from cockpit.errors import CockpitError, RefusedError, UsageError
@@ -26,7 +27,7 @@ def attach(settings: Settings, pid: int, *, yes: bool) -> int:
         plan = _plan(link, pid)
         if plan.way is None:
             raise RefusedError(plan.sentence)
-        if plan.way != "agent" and not (yes or _agreed(plan.sentence)):
+        if plan.way != "agent" and not (yes or _agreed_to(plan)):
             tell("Nothing was done.")
             return 1
         id_ = link.next_id()
@@ -39,10 +40,11 @@ def attach(settings: Settings, pid: int, *, yes: bool) -> int:
 
 def detach(settings: Settings, pid: int) -> int:
     """Returns 0 when the process is free of us."""
+    request = RunRequest(pid=pid, op="detach", start_ticks=start_ticks(pid))
     link = open_link(settings)
     try:
         id_ = link.next_id()
-        message = DoInRun(id=id_, request=RunRequest(pid=pid, op="detach"))
+        message = DoInRun(id=id_, request=request)
         return _told(answer(link, message, id_, PATIENCE_S).outcome)
     finally:
         link.close(may_kill=False)
@@ -51,16 +53,15 @@ def detach(settings: Settings, pid: int) -> int:
 
 def _plan(link: Link, pid: int) -> AttachPlan:
     id_ = link.next_id()
-    plan = answer(link, AskAttach(id=id_, pid=pid, start_ticks=None), id_, PATIENCE_S).attach
+    message = AskAttach(id=id_, pid=pid, start_ticks=start_ticks(pid))
+    plan = answer(link, message, id_, PATIENCE_S).attach
     if plan is None:
         raise CockpitError("The engine answered without a plan.")
     return plan
 
 
-def _agreed(question: str) -> bool:
-    sys.stderr.write(clean(question).removesuffix(" [y/N]") + " [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+def _agreed_to(plan: AttachPlan) -> bool:
+    return agreed(clean(plan.sentence).removesuffix(" [y/N]"))
 
 
 def _told(outcome: RunOutcome | None) -> int:

@@ -13,7 +13,15 @@ import sys
 from collections.abc import Iterable
 
 from cockpit.commands import fix_lines
-from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
+from cockpit.commands.ask import (
+    agreed,
+    answer,
+    first_tick,
+    open_link,
+    read_line,
+    remove_log,
+    tell,
+)
 from cockpit.commands.kill import parse_target
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AnswerFlow, CancelFlow, StartFlow
@@ -149,7 +157,11 @@ class _Walk:
 
     def _given(self, message: StartFlow | AnswerFlow, id_: int) -> FlowState:
         self._waits_for = id_
-        state = answer(self._link, message, id_, PATIENCE_S, _progress).flow
+        try:
+            state = answer(self._link, message, id_, PATIENCE_S, _progress).flow
+        except CockpitError:  # answered all the same; after a ctrl+c the answer is still to come
+            self._waits_for = None
+            raise
         self._waits_for = None
         if state is None:
             raise CockpitError("The engine answered without a flow.")
@@ -198,7 +210,7 @@ class _Walk:
 
     def _ask_undo(self, prompt: Choose, number: int, done: tuple[Done, ...]) -> FlowAnswer:
         _print(fix_lines.undo_lines(prompt.undoable[number], done))
-        if _says_yes("Take it back?"):
+        if agreed("Take it back?", sys.stdout):
             return FlowAnswer(undo=number)
         return self._ask_choice(prompt, done)
 
@@ -232,12 +244,12 @@ def _ask_confirmation(preview: Preview) -> FlowAnswer:
     _print(("", *fix_lines.wrapped(f"{preview.title}:", indent="  ")))
     _print(fix_lines.preview_lines(preview))
     if preview.typed is not None:
-        typed = _read(f"type {clean(preview.typed)} to go on: ")
+        typed = read_line(f"type {clean(preview.typed)} to go on: ", sys.stdout)
         if typed is None or typed != preview.typed:
             tell("Not confirmed; nothing was done.")
             return FlowAnswer(declined=True)
         return FlowAnswer(typed=typed)
-    return FlowAnswer(confirmed=True) if _says_yes("Go on?") else FlowAnswer(declined=True)
+    return FlowAnswer(confirmed=True) if agreed("Go on?", sys.stdout) else FlowAnswer(declined=True)
 
 
 def _in_terminal(command: TerminalCommand) -> FlowAnswer:
@@ -261,28 +273,11 @@ def _in_terminal(command: TerminalCommand) -> FlowAnswer:
 
 def _number(most: int) -> int | None:
     """From 0; None at the end of the input. Asks again for anything else."""
-    while (said := _read(f"Choose [1-{most}]: ")) is not None:
+    while (said := read_line(f"Choose [1-{most}]: ", sys.stdout)) is not None:
         if said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= most:
             return int(said[:9]) - 1
         tell(f"A number from 1 to {most}.")
     return None
-
-
-def _says_yes(question: str) -> bool:
-    said = _read(f"{question} [y/N] ")
-    return said is not None and said.lower() in ("y", "yes")
-
-
-def _read(prompt: str) -> str | None:
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    try:
-        line = sys.stdin.readline()
-    except UnicodeDecodeError:  # bytes of another encoding: no answer to anything
-        line = "\n"
-    if not line:
-        print(flush=True)  # the prompt is left open
-    return line.strip() if line else None
 
 
 def _progress(sentence: str) -> None:

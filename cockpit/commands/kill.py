@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 
-from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
+import msgspec
+
+from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskKillPlan, RunKill
 from cockpit.errors import CockpitError, UsageError
@@ -74,26 +76,41 @@ class _Conversation:
         _print_plan(plan)
         if all(one.refusal for one in plan.targets):
             return _worst([_refusal_code(one) for one in plan.targets])
-        if not self._agreed(f"Send SIG{plan.signal} to these? [y/N] "):
+        if not self._agreed(f"Send SIG{plan.signal} to these?"):
             tell("Nothing was done.")
             return 1
         results = self._run(plan, request.grace_s)
-        stubborn = tuple(one for one in results if one.offer_kill)
-        if stubborn and self._escalates and self._agreed(_offer(stubborn)):
+        if self._escalates and any(one.offer_kill for one in results):
             results = self._escalate(plan, results, request.grace_s)
         return _worst([one.exit_code for one in results])
 
     def _escalate(
         self, plan: KillPlan, results: tuple[KillResult, ...], grace_s: float
     ) -> tuple[KillResult, ...]:
-        """SIGKILL for those that are left, by the identity that the first plan pinned."""
+        """SIGKILL for those that are left, after the same showing and asking."""
+        left = tuple(one.pid for one in results if one.offer_kill)
+        again = self._plan_again(plan, left, grace_s)
+        _print_plan(again)
+        if not self._agreed(_offer(left)):
+            return results
+        shown = {one.pid for one in again.targets}
+        return (*(one for one in results if one.pid not in shown), *self._run(again, grace_s))
+
+    def _plan_again(self, plan: KillPlan, left: tuple[int, ...], grace_s: float) -> KillPlan:
+        """By the identity that the first plan pinned.
+
+        Who was dead then has none: its pid is asked about for its memory's sake, and left out when
+        a process has it by now.
+        """
         ticks = {one.pid: one.start_ticks for one in plan.targets}
-        left = tuple(
-            Target(pid=one.pid, start_ticks=ticks.get(one.pid)) for one in results if one.offer_kill
-        )
-        again = KillRequest(targets=left, signal="KILL", grace_s=grace_s, named=True)
-        done = [one for one in results if not one.offer_kill]
-        return (*done, *self._run(self._plan(again), grace_s))
+        targets = tuple(Target(pid=pid, start_ticks=ticks.get(pid)) for pid in left)
+        again = KillRequest(targets=targets, signal="KILL", grace_s=grace_s, named=True)
+        found = self._plan(again)
+        unknown = {one.pid for one in targets if one.start_ticks is None}
+        if not any(one.pid in unknown and one.start_ticks is not None for one in found.targets):
+            return found
+        pinned = tuple(one for one in targets if one.start_ticks is not None)
+        return self._plan(msgspec.structs.replace(again, targets=pinned))
 
     def _plan(self, request: KillRequest) -> KillPlan:
         id_ = self._link.next_id()
@@ -113,16 +130,12 @@ class _Conversation:
         return results
 
     def _agreed(self, question: str) -> bool:
-        if self._yes:
-            return True
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        return self._yes or agreed(question)
 
 
-def _offer(stubborn: tuple[KillResult, ...]) -> str:
-    pids = ", ".join(str(one.pid) for one in stubborn)
-    return f"Still there: {pids}. Send SIGKILL (nothing can be saved by it)? [y/N] "
+def _offer(left: tuple[int, ...]) -> str:
+    pids = ", ".join(map(str, left))
+    return f"Still there: {pids}. Send SIGKILL (nothing can be saved by it)?"
 
 
 def _print_plan(plan: KillPlan) -> None:

@@ -65,7 +65,8 @@ def as_text(snapshot: Snapshot, processes: list[Process]) -> str:
         if one.stray is not None:
             lines.append(f"pid {one.pid} is stray: {clean(one.stray.sentence)}")
         elif not one.visible:
-            lines.append(f"pid {one.pid} cannot be looked up: {one.gaps.get('pid', 'unknown')}")
+            why = clean(one.gaps.get("pid", "unknown"))
+            lines.append(f"pid {one.pid} cannot be looked up: {why}")
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ def run(
     wanted = launch.Launch(
         command=words,
         state_directory=str(folder) if folder else None,
-        name=name,
+        name=clean(name) if name is not None else None,
         background=background,
         history=history,
         coredump=coredump,

@@ -41,16 +41,16 @@ def as_csv(snapshot: Snapshot) -> str:
     writer.writerow(["taken_at", *names])
     for gpu in snapshot.gpus:
         values = msgspec.to_builtins(gpu)
-        writer.writerow([snapshot.taken_at, *(_csv_value(values[name]) for name in names)])
+        writer.writerow([clean(snapshot.taken_at), *(_csv_value(values[name]) for name in names)])
     return out.getvalue()
 
 
 def _csv_value(value: object) -> object:
     if isinstance(value, (list, tuple)):
-        return " ".join(map(str, value))
+        return clean(" ".join(map(str, value)))
     if isinstance(value, bool):
         return str(value).lower()
-    return "" if value is None else value
+    return "" if value is None else clean(value) if isinstance(value, str) else value
 
 
 def as_text(snapshot: Snapshot) -> str:
@@ -58,7 +58,7 @@ def as_text(snapshot: Snapshot) -> str:
     host, driver = snapshot.host, snapshot.driver
     lines = [
         f"{clean(host.name or '?')}"
-        f"  driver {driver.version or '–'}  CUDA {driver.cuda_version or '–'}"
+        f"  driver {clean(driver.version or '–')}  CUDA {clean(driver.cuda_version or '–')}"
         f"  CPU {_whole(host.cpu_pct)} %  load {_whole(host.load_1m)}"
         f"  RAM {gib(host.memory_used_bytes, 0)}/{gib(host.memory_total_bytes, 0)} GiB"
     ]
@@ -85,7 +85,7 @@ def _state(gpu: Gpu) -> str:
         words.append("unified memory")
     if gpu.mig_enabled:
         words.append(f"MIG {len(gpu.mig_instances)}")
-    return " ".join(words)
+    return clean(" ".join(words))
 
 
 GPU_COLUMNS: tuple[Column[Gpu], ...] = (

@@ -158,8 +158,7 @@ class Facts:
                     ("anew", "start anew; what was done stays"),
                 ),
             )
-        told = request.log or request.run or request.pid or request.command
-        if told or flow not in AFTER_FAILURES or "run" in answers or state.done:
+        if request.has_subject or flow not in AFTER_FAILURES or "run" in answers or state.done:
             return None
         runs = self._failed_runs()
         if not runs:
@@ -238,8 +237,9 @@ class Facts:
     def of_finding(self, request: FlowRequest, known: Known) -> FlowRequest:
         """A live finding says which process it is about, where the user named none."""
         finding = known.finding
-        told = request.pid or request.log or request.run or request.command
-        if told or finding is None or finding.pid is None or finding.flow not in FROM_LOGS:
+        if request.has_subject or finding is None or finding.pid is None:
+            return request
+        if finding.flow not in FROM_LOGS:
             return request
         found = process_of(known.snapshot, FlowRequest(pid=finding.pid))
         if found is None or not known.may_end(found):

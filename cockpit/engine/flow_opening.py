@@ -37,7 +37,7 @@ def shows_trouble(snapshot: Snapshot) -> bool:
 def flow_of(known: Known, by_finding: FlowId | None) -> FlowId | None:
     """By the driver, an error, own strays, memory without an owner, or a warning: in this order."""
     asked, finding = known.request, known.finding
-    if asked.log or asked.run or asked.pid or asked.command:
+    if asked.has_subject:
         return by_finding
     if known.snapshot.driver.error is not None:
         return "first-run"

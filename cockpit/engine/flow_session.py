@@ -308,8 +308,7 @@ class FlowSession:
     def _snapshot(self, with_findings: bool, say: Say) -> Snapshot:
         """Fresh; where findings count, once an engine that is young has seen enough for them."""
         asked = self.request
-        named = asked.log or asked.run or asked.pid or asked.command
-        if self._flow is None and not named:
+        if self._flow is None and not asked.has_subject:
             return self.tools.of_machine(self._cancelled, say)
         if with_findings:
             return self.tools.of_process(asked, self._cancelled, say)

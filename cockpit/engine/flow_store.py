@@ -11,15 +11,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from cockpit.act.journal import Entry, Journal, bounded
+from cockpit.act.journal import Entry, Journal
 from cockpit.attach.run_record import start_ticks
 from cockpit.flows.machine import State
 from cockpit.model.flow import Done, FlowId, FlowRequest
-from cockpit.model.remedy import Outcome, Preview
-from cockpit.model.secret import hide_lines
-from cockpit.model.text import clean
+from cockpit.model.remedy import Compared, Outcome, Preview
+from cockpit.model.secret import hide, hide_lines
 from cockpit.model.time import iso
-from cockpit.procfs import account_name
 
 FORGOTTEN_AFTER_S = 7 * 86400.0
 
@@ -53,7 +51,7 @@ class Store:
     def save(
         self, id_: str, begun: FlowRequest, request: FlowRequest, state: State, *, is_open: bool
     ) -> None:
-        """All of it or nothing. A disk that is full loses the taking up, not the flow."""
+        """All of it or nothing. A full disk, or a command that is no UTF-8, loses the taking up."""
         if self._folder is None:
             return
         saved = Saved(
@@ -69,10 +67,12 @@ class Store:
         path = self._folder / f"{id_}.json"
         partial = path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(OSError, UnicodeEncodeError):
+            line = msgspec.json.encode(saved)
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(saved))
+                file.write(line)
             os.replace(partial, path)
 
     def forget(self, id_: str) -> None:
@@ -110,8 +110,18 @@ def _about(request: FlowRequest) -> tuple[object, ...]:
 
 
 def _without_secrets(done: Done) -> Done:
-    lines, output = tuple(hide_lines(done.lines)), tuple(hide_lines(done.output))
-    return msgspec.structs.replace(done, lines=lines, output=output)
+    """What is run again or taken back (the request, ``undo``) has to stay as it is."""
+    return msgspec.structs.replace(
+        done,
+        title=hide(done.title),
+        lines=tuple(hide_lines(done.lines)),
+        output=tuple(hide_lines(done.output)),
+        sentence=hide(done.sentence),
+        compared=tuple(
+            Compared(what=hide(one.what), before=hide(one.before), after=hide(one.after))
+            for one in done.compared
+        ),
+    )
 
 
 class Journalled:
@@ -127,11 +137,11 @@ class Journalled:
 
     def intend(self) -> None:
         """It was confirmed."""
-        self._write("intent", None, clean(self._preview.title))
+        self._write("intent", None, self._preview.title)
 
     def came_to(self, outcome: Outcome) -> None:
         """It ended, or was not done after all."""
-        self._write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
+        self._write("result", "done" if outcome.ok else "failed", outcome.sentence)
 
     @property
     def trouble(self) -> str | None:
@@ -145,16 +155,12 @@ class Journalled:
             return
         self._journal.write(
             Entry(
-                at=iso(time.time()),
-                uid=os.geteuid(),
-                user=account_name(os.geteuid()),
-                sudo_user=os.environ.get("SUDO_USER"),
                 action=self._name,
                 phase=phase,
                 operation=self._operation,
                 pid=self._pids[0] if self._pids else None,
                 start_ticks=None,
-                command=bounded(" ".join(self._preview.lines) or self._preview.title),
+                command=" ".join(self._preview.lines) or self._preview.title,
                 outcome=outcome,
                 sentence=sentence,
             )

@@ -10,6 +10,8 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -27,6 +29,7 @@ from cockpit.engine.protocol import (
 from cockpit.engine.tick_delta import TickRestorer
 from cockpit.engine.wire import LineReader, LineWriter
 from cockpit.errors import CockpitError, LinkError, UsageError
+from cockpit.model.text import clean
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 # Not "-m": that would put the user's working directory first on sys.path, and with it any
@@ -41,7 +44,10 @@ class Link:
     """One engine. Used from one thread."""
 
     def __init__(self, options: EngineOptions, log_path: str | None = None) -> None:
-        """Starts the engine at once. ``log_path`` takes its stderr; None: thrown away."""
+        """Starts the engine at once. ``log_path`` takes its stderr; None: thrown away.
+
+        Raises UsageError for an option that is no UTF-8.
+        """
         self.options = options
         self.log_path = log_path
         self.pid, to_engine, from_engine = _spawn(options, log_path or os.devnull)
@@ -63,8 +69,10 @@ class Link:
         return self._next_id
 
     def send(self, message: Message) -> None:
-        """Raises LinkError when the engine is gone."""
-        if not self._writer.write(encode(message)):
+        """Raises LinkError when the engine is gone, UsageError for words that are no UTF-8."""
+        with _only_utf8():
+            line = encode(message)
+        if not self._writer.write(line):
             raise self._ended()
 
     def drain(self) -> list[FromEngine]:
@@ -142,6 +150,17 @@ class Link:
         return LinkError(f"The engine {how}." + (f" Its last words: {words}" if words else ""))
 
 
+@contextmanager
+def _only_utf8() -> Iterator[None]:
+    """What the shell gives may be any bytes; the wire is JSON. Raises UsageError."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"`{clean(error.object)}` is not UTF-8: give it, or the directory, another name."
+        ) from error
+
+
 def last_line(path: str | None) -> str:
     """The last line of a log file; empty when there is none."""
     if path is None:
@@ -157,9 +176,11 @@ def last_line(path: str | None) -> str:
 
 def _spawn(options: EngineOptions, log_path: str) -> tuple[int, int, int]:
     """pid, descriptor to write to, descriptor to read from. posix_spawn: no fork of a big face."""
+    with _only_utf8():
+        told = msgspec.json.encode(options).decode()
     engine_in, to_engine = os.pipe()
     from_engine, engine_out = os.pipe()
-    argv = [sys.executable, "-c", _BOOT, _PACKAGE_ROOT, msgspec.json.encode(options).decode()]
+    argv = [sys.executable, "-c", _BOOT, _PACKAGE_ROOT, told]
     log_flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
         pid = os.posix_spawn(

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -31,9 +31,8 @@ from cockpit.model.memory import (
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Process, ProcessDetails, Relative
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command
+from cockpit.model.text import clean_command
 from cockpit.model.time import iso
-from cockpit.procfs import account_name
 
 if TYPE_CHECKING:
     from cockpit.act.journal import Journal
@@ -150,7 +149,7 @@ class LiveMachine:
                 self._runs.note(socket)
             return outcome
 
-        return self._journalled("attach", pid, start_ticks, act)
+        return self._journalled("attach", pid, start_ticks, say, act)
 
     def ask_run(self, pid: int, question: Question, deep: bool) -> Census | Segments | Stacks:
         """Raises CockpitError with a sentence."""
@@ -173,7 +172,7 @@ class LiveMachine:
             return outcome
 
         what = " ".join(str(part) for part in (request.op, request.name, request.value) if part)
-        return self._journalled(what, request.pid, request.start_ticks, act)
+        return self._journalled(what, request.pid, request.start_ticks, say, act)
 
     def checkup(self, request: CheckupRequest, say: Say) -> Checkup:
         """Changes nothing. Raises UsageError, RefusedError, TargetGoneError."""
@@ -182,41 +181,39 @@ class LiveMachine:
         return checkup(request, lambda: self._latest, say)
 
     def _journalled(
-        self, operation: str, pid: int, start_ticks: int | None, act: Callable[[], RunOutcome]
+        self,
+        operation: str,
+        pid: int,
+        start_ticks: int | None,
+        say: Say,
+        act: Callable[[], RunOutcome],
     ) -> RunOutcome:
         """Intent before, result after, as with a kill; the outcome is an event as well."""
-        from cockpit.act.journal import Entry, bounded
+        from cockpit.act.journal import Entry
 
         row = next((one for one in self._processes if one.pid == pid), None)
-        command = bounded(clean_command(row.command, row.name)) if row is not None else "?"
-
-        def write(
-            phase: Literal["intent", "result"], outcome: str | None, words: str | None
-        ) -> None:
-            self._journal.write(
-                Entry(
-                    at=iso(time.time()),
-                    uid=os.geteuid(),
-                    user=account_name(os.geteuid()),
-                    sudo_user=os.environ.get("SUDO_USER"),
-                    action=f"{operation}-{pid}",
-                    phase=phase,
-                    operation=operation,
-                    pid=pid,
-                    start_ticks=start_ticks,
-                    command=command,
-                    outcome=outcome,
-                    sentence=words,
-                )
-            )
-
-        write("intent", None, None)
+        intent = Entry(
+            action=f"{operation}-{pid}",
+            phase="intent",
+            operation=operation,
+            pid=pid,
+            start_ticks=start_ticks,
+            command=clean_command(row.command, row.name) if row is not None else "?",
+        )
+        if not self._journal.write(intent):
+            say(f"{self._journal.trouble}; the action goes on")
+        came_to, words = "failed", "broke off: what was done of it is not known"
         try:
             outcome = act()
+            came_to, words = "done" if outcome.ok else "failed", outcome.sentence
         except CockpitError as error:
-            write("result", "failed", clean(str(error)))
+            words = str(error)
             raise
-        write("result", "done" if outcome.ok else "failed", clean(outcome.sentence))
+        finally:
+            at = iso(time.time())
+            self._journal.write(
+                replace(intent, at=at, phase="result", outcome=came_to, sentence=words)
+            )
         self._note(outcome.sentence, outcome.ok)
         return outcome
 

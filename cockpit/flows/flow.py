@@ -73,9 +73,7 @@ class Known:
     @property
     def is_of_nothing(self) -> bool:
         """Neither a run, nor a process, log or command was named, and nothing is found."""
-        asked = self.request
-        told = asked.log or asked.run or asked.pid or asked.command
-        return not told and self.finding is None
+        return not self.request.has_subject and self.finding is None
 
     def may_end(self, process: Process) -> bool:
         """An own process, or root asks. The plan of the kill decides; this only chooses offers."""

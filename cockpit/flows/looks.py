@@ -157,8 +157,7 @@ def _memory_health(known: Known) -> Judged:
 def which_process(known: Known) -> tuple[tuple[str, str], ...]:
     """Whom the flow may be about, where nothing says it: runs that are looked into, then those of
     the user that hold memory. Of the ranks of a job the first."""
-    asked = known.request
-    if asked.pid or asked.run or asked.log or asked.command:
+    if known.request.has_subject:
         return ()
     attached = {one.pid for one in known.snapshot.runs if one.state == "running"}
     rows = [one for one in known.snapshot.processes if known.may_end(one) and not one.stray]

@@ -40,6 +40,11 @@ class FlowRequest(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     """Nothing is run, taken back or forgotten; everything is previewed."""
 
+    @property
+    def has_subject(self) -> bool:
+        """It says what it is about: a log, a kept run, a process, or a command."""
+        return bool(self.log or self.run or self.pid or self.command)
+
 
 class Found(Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""

@@ -104,6 +104,11 @@ def not_named(pid: int, dead: int) -> str:
     )
 
 
+def foreign(pid: int) -> str:
+    """The refusal of another user's process that a job or a dead leader brings along."""
+    return f"pid {pid} belongs to another user and was not named: name {pid} as well to signal it"
+
+
 def left_behind(state: str, heirs: Mapping[int, bool]) -> str:
     """A note on the dead one. ``heirs``: pid → its open device files were seen."""
     sure, unsure = _pids(p for p in heirs if heirs[p]), _pids(p for p in heirs if not heirs[p])

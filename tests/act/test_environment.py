@@ -248,7 +248,7 @@ def test_a_configured_index_is_asked_first_and_the_other_only_for_what_it_lacks(
     install_torch = action(python, server, tmp_path / "s")
     note = next(line for line in install_torch.preview().lines if "is configured (" in line)
     assert "pass" not in note
-    assert f"//…@127.0.0.1:{server.server_address[1]}/whl/mirror" in note
+    assert f"//<hidden>@127.0.0.1:{server.server_address[1]}/whl/mirror" in note
     server.seen.clear()
     assert install_torch.run(console()).ok
     assert server.seen[0] == "/whl/mirror/torch/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 from pathlib import Path
@@ -109,3 +110,21 @@ def test_without_any_home_the_journal_says_so(monkeypatch: pytest.MonkeyPatch):
     journal = Journal()
     assert not journal.write(entry())
     assert "no home directory" in journal.trouble
+
+
+def test_no_secret_and_no_control_character_is_written_whoever_writes(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SUDO_USER", "a\x1bnn\udcff")
+    url = "https://me:hunter2@host/simple"
+    sentence = f"pip says: no {url} \x1b[2J \udcff"
+    written = Entry(
+        action="a", phase="result", pid=1, start_ticks=2, command=url, sentence=sentence
+    )
+    assert journal.write(written)
+    text = journal.path.read_text()
+    assert "hunter2" not in text
+    line = json.loads(text)
+    assert line["sentence"] == "pip says: no https://<hidden>@host/simple ^[[2J ·"
+    assert (line["sudo_user"], line["uid"]) == ("a^[nn·", os.geteuid())
+    assert line["at"].endswith("Z")

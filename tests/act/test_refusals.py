@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 from killing import (
     AS_OTHER_USER,
+    GIB,
+    ZOMBIE,
+    FakeVram,
     Make,
     Procs,
     alive,
     ask,
     kill,
+    wait_dead,
     wait_exec,
 )
 
@@ -24,6 +28,7 @@ from cockpit.act import identity
 from cockpit.act import signal as act_signal
 from cockpit.act.identity import Handle
 from cockpit.errors import RefusedError, UsageError
+from cockpit.model.action import KillRequest, Target
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user")
 
@@ -129,6 +134,78 @@ def test_root_kills_another_users_process_only_with_the_pid_typed(kills_of: Make
         kills.run(plan.id, None, [].append)
     assert alive(pid)
     assert kills.run(plan.id, str(pid), [].append)[0].outcome == "ended"
+
+
+# A parent of uid 1002 with children of uids 1003 and 1002; prints the three pids.
+OF_TWO_USERS = """
+import os, time
+read, write = os.pipe()
+children = []
+for uid in (1003, 1002):
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(uid)
+        os.write(write, b".")
+        time.sleep(300)
+    children.append(pid)
+os.read(read, 1), os.read(read, 1)
+os.setuid(1002)
+print(os.getpid(), *children, flush=True)
+time.sleep(300)
+"""
+
+
+@needs_root
+def test_root_naming_one_process_ends_no_other_users_member_of_its_job(
+    kills_of: Make, procs: Procs
+):
+    parent, third, own = procs.pids(OF_TWO_USERS)
+    kills = kills_of()
+    plan = kills.plan(ask(parent, own, named=True, job=True))
+    refused = {one.pid: one.refusal for one in plan.targets}
+    assert refused == {parent: None, own: None, third: "not_permitted"}
+    results = {one.pid: one for one in kills.run(plan.id, plan.typed, [].append)}
+    assert alive(third)
+    assert not alive(parent)
+    assert not alive(own)
+    assert results[third].exit_code == 4
+    assert f"name {third} as well" in results[third].sentence
+
+
+@needs_root
+def test_start_ticks_of_another_process_name_nobody(kills_of: Make, procs: Procs):
+    parent, third, _own = procs.pids(OF_TWO_USERS)
+    targets = (Target(pid=parent), Target(pid=third, start_ticks=1))
+    plan = kills_of().plan(KillRequest(targets=targets, named=True, job=True))
+    assert {one.refusal for one in plan.targets if one.pid == third} == {
+        "not_permitted",
+        "changed",
+    }
+
+
+@needs_root
+def test_where_the_number_is_typed_a_job_of_several_users_goes_as_a_whole(
+    kills_of: Make, procs: Procs
+):
+    pids = procs.pids(OF_TWO_USERS)
+    plan = kills_of().plan(ask(pids[0], job=True))
+    assert ({one.refusal for one in plan.targets}, plan.typed) == ({None}, "3")
+
+
+@needs_root
+def test_a_holding_heir_of_a_third_user_wants_to_be_named(
+    kills_of: Make, procs: Procs, monkeypatch: pytest.MonkeyPatch
+):
+    leader, child = procs.pids(ZOMBIE.replace("os.write(write", "os.setuid(1003); os.write(write"))
+    wait_dead(leader)
+    monkeypatch.setattr("cockpit.act.plan.holds_device", lambda _pid: True)
+    kills = kills_of(FakeVram({leader: GIB}, {leader: child}))
+    plan = kills.plan(ask(leader, named=True))
+    assert {one.pid: one.refusal for one in plan.targets} == {leader: None, child: "not_permitted"}
+    kills.run(plan.id, plan.typed, [].append)
+    assert alive(child)
+    named = kills.plan(ask(leader, child, named=True))
+    assert {one.refusal for one in named.targets} == {None}
 
 
 AS_USER = """

@@ -60,6 +60,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
         uid: int = 1000,
         owner: int | None = None,
         tracer: int = 0,
+        tracer_name: str = "gdb",
         program: str | None = None,
         yama: int | None = None,
         environ: bytes = b"",
@@ -96,7 +97,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
         (proc / "self" / "ns" / "mnt").symlink_to(namespace)
         if tracer:
             (proc / str(tracer)).mkdir()
-            (proc / str(tracer) / "comm").write_text("gdb\n")
+            (proc / str(tracer) / "comm").write_text(f"{tracer_name}\n")
         if yama is not None:
             (proc / "sys/kernel/yama").mkdir(parents=True)
             (proc / "sys/kernel/yama/ptrace_scope").write_text(f"{yama}\n")
@@ -124,6 +125,12 @@ as_root = needs_root  # the made-up owners of files need chown
         ({"state": "T"}, ME, True, STOPPED),
         ({"state": "t", "tracer": 512}, ME, True, "pid 4711 is already traced by pid 512 (gdb)."),
         ({"tracer": 512}, ME, True, "pid 4711 is already traced by pid 512 (gdb)."),
+        (
+            {"tracer": 512, "tracer_name": "\x1b[2Jgdb"},
+            ME,
+            True,
+            "pid 4711 is already traced by pid 512 (^[[2Jgdb).",
+        ),
         (
             {"state": "D"},
             ME,

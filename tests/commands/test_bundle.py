@@ -175,6 +175,16 @@ def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
+def test_a_log_whose_name_is_no_utf8_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "incident.jsonl"
+    log = Path(os.fsdecode(os.fsencode(tmp_path) + b"/tr\xffain.log"))
+    log.write_text("a line\n")
+    words = ("--demo", "busy", "bundle", str(path), "--seconds", "0", "--log", str(log))
+    done = cockpit(*words, home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [part.what for part in bundle.attachments(str(path))] == ["log"]
+
+
 def test_a_log_that_is_not_there_is_said_before_anything_is_written(tmp_path: Path) -> None:
     path = tmp_path / "b.jsonl"
     missing = ("--log", str(tmp_path / "no.log"))

@@ -21,6 +21,7 @@ import rich
 import cockpit
 from cockpit import __version__
 from cockpit.model.snapshot import decode, json_schema
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import Simbox
@@ -284,6 +285,61 @@ def test_without_a_terminal_the_cockpit_names_the_command_that_needs_none(simbox
     done = simbox("h200", COCKPIT)
     assert done.returncode == 2
     assert "cockpit snapshot" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("kill 4194300", 2),
+        ("kill 4194300 --yes", 5),
+        ("attach 4194300", 2),
+        ("diagnose", 1),
+        ("", 2),
+        ("run -- true", 0),
+    ],
+)
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_an_empty_one(
+    tmp_path: Path, words: str, code: int, closed: str
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m cockpit {words} {closed}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fix", "--plain", "oom", "--", b"tr\xffain.py"],
+        ["fix", "--plain", "oom", "--log", b"tr\xffain.log"],
+        ["--replay", b"tr\xffain.jsonl", "snapshot"],
+        ["doctor", "--python", b"/tr\xffain/python"],
+        ["fix", "--plain", "oom"],
+    ],
+)
+def test_words_and_directories_that_are_no_utf8_are_wrong_usage(
+    tmp_path: Path, words: list[str | bytes]
+) -> None:
+    folder = os.fsencode(tmp_path) + (b"/tr\xffain" if words[-1] == "oom" else b"/there")
+    os.mkdir(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "cockpit", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "tr·ain" in line
+    assert "is not UTF-8" in line
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(simbox: Simbox) -> None:

@@ -103,6 +103,19 @@ def test_nothing_to_run_is_wrong_usage(state: Path) -> None:
     assert run().returncode == 2
 
 
+@pytest.mark.parametrize("before", [(), ("--readonly",), ("--demo", "busy"), ("-i", "2")])
+def test_a_run_may_be_called_fix(state: Path, before: tuple[str, ...]) -> None:
+    words = (*before, "run", "--name", "fix", "--", "sh", "-c", "echo $0", "fix")
+    done = subprocess.run([*COCKPIT, *words], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "fix\n"), done.stderr
+    assert last(state).meta.name == "fix"
+
+
+def test_a_name_that_is_no_utf8_is_kept_as_far_as_it_can_be_read(state: Path) -> None:
+    done = subprocess.run([*COCKPIT, "run", "--name", b"tr\xffain", "--", "true"], timeout=60)
+    assert (done.returncode, last(state).meta.name) == (0, "tr·ain")
+
+
 def test_options_behind_the_command_are_its_own(state: Path) -> None:
     command = [*COCKPIT, "run", "--name", "mine", sys.executable, "-c", "print('hi')"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -185,7 +198,7 @@ def test_the_record_says_what_ran_where_and_how_it_ended(state: Path, tmp_path: 
 def test_the_record_is_private(state: Path) -> None:
     shell("echo x")
     directory = Path(last(state).directory)
-    for path in (directory, *directory.rglob("*")):
+    for path in (state, state / "runs", directory, *directory.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
