@@ -316,6 +316,48 @@ async def test_a_plan_longer_than_the_dialog_runs_only_after_its_end_was_seen():
         assert len(runs(play)) == 1
 
 
+async def test_beside_the_typed_pid_the_other_keys_of_the_dialog_still_work():
+    async with stage("stray", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play, signal="KILL", typed="4711")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "type 4711" in play.text
+        await play.pilot.press("4", "z", "7")
+        assert play.app.screen._typed.value == "47"
+        await play.pilot.press("left")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.press("j")
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert len(asked) == 3
+        assert asked[-1].request.job
+
+
+@pytest.mark.parametrize("height", [24, 40])
+async def test_a_plan_that_the_screen_has_room_for_is_whole_and_says_what_enter_does(height):
+    async with stage("stray", (80, height)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        target = PlannedTarget(
+            pid=4711,
+            start_ticks=1,
+            user="ml1",
+            command="python train.py --config configs/a-name-longer-than-the-line.yaml --bs 32",
+            vram_bytes=1 << 30,
+            note="its memory is held by pid 5617",
+        )
+        loses = ("A sentence that is longer than one line of a narrow dialog, as they are.",) * 2
+        answer_plan(play, signal="KILL", typed="4711", targets=(target,), loses=loses)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "Type 4711 to go on" in play.text
+        assert "--bs 32" in play.text
+        assert "see the rest first" not in play.text
+        assert "scroll" not in play.text
+
+
 async def test_the_alert_names_the_kill_key_only_on_the_row_that_it_means():
     async with stage("stray", (100, 30)) as play:
         await play.tick(2)
