@@ -23,7 +23,7 @@ from cockpit.tui.render.times import clock
 
 _WIDEST = 130
 """Longer lines of prose are hard to read."""
-_SOURCE = 24
+_SOURCE = 32
 _FACT = 22
 _PLACED = ("gpu", "gpus", "pid", "pids", "holders", "kill", "severity")
 """Facts that stand at the top already, or in the fix."""

@@ -14,7 +14,7 @@ from cockpit.tui.render.cells import width_of
 
 _ASCII = str.maketrans(
     dict(zip("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▓▒░", "_.:-=+*#    ###%:.", strict=True))
-    | dict(zip("–—…·•°×✓✗▲▼▸│├└─┄↑↓←→≤≥−∞Σ’“”", '--.|* x+x^v>|||--^v<><>-~S\'""', strict=True))
+    | dict(zip("–—…·•°×✓✗▲▼▸│├└─┄↑↓←→≤≥−∞Σ’“”", '--~|* x+x^v>|||--^v<><>-~S\'""', strict=True))
 )
 
 
