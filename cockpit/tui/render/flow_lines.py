@@ -111,7 +111,7 @@ def found_lines(
 ) -> list[Line]:
     """`` ✓ Whose memory?   this process holds …``; ``short`` sums up what is not the cause."""
     shown = [one for one in found if not (short and one.mark == "ok")]
-    left = min(width * 3 // 8, max((width_of(foreign(one.what)) for one in shown), default=0))
+    left = _left(shown, width)
     lines: list[Line] = []
     for one in shown:
         lines += _found(one, left, width, glyphs)
@@ -132,27 +132,22 @@ def _found(
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
-def _found_one(one: Found, width: int, glyphs: Glyphs) -> Line:
-    sign, role = _sign(one.mark, glyphs)
-    what = (f"{foreign(one.what)} ", "label")
-    line = ((f" {sign} ", role), what, (foreign(one.sentence), ""))
-    return glyphs.finish(fit_line(line, width))  # type: ignore[arg-type]
-
-
 def _cropped(
     found: Sequence[Found], width: int, glyphs: Glyphs, *, of_first: int = 1
 ) -> list[Line]:
     """A line for each that is not ok; the first that is bad may have ``of_first`` of them."""
     shown = [one for one in found if one.mark != "ok"]
     first = next((one for one in shown if one.mark == "bad"), None)
+    left = _left(shown, width)
     lines: list[Line] = []
     for one in shown:
-        if one is first and of_first > 1:
-            left = min(width * 3 // 8, width_of(foreign(one.what)))
-            lines += _found(one, left, width, glyphs, of_first)
-        else:
-            lines.append(_found_one(one, width, glyphs))
+        lines += _found(one, left, width, glyphs, of_first if one is first else 1)
     return [*lines, *_ok_line(found, width, glyphs)]
+
+
+def _left(shown: Sequence[Found], width: int) -> int:
+    """Cells of the questions: their sentences stand under each other."""
+    return min(width * 3 // 8, max((width_of(foreign(one.what)) for one in shown), default=0))
 
 
 def _ok_line(found: Sequence[Found], width: int, glyphs: Glyphs) -> list[Line]:
@@ -168,7 +163,7 @@ def _one_line(state: FlowState, width: int, glyphs: Glyphs) -> list[Line]:
     if state.done:
         return done_one_liners(state.done[-1:], width, glyphs)
     bad = [one for one in state.found if one.mark == "bad"] or list(state.found)
-    return [_found_one(bad[0], width, glyphs)] if bad else []
+    return _found(bad[0], _left(bad[:1], width), width, glyphs, 1) if bad else []
 
 
 # -- what was done
