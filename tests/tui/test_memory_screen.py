@@ -391,3 +391,15 @@ async def test_a_fix_on_a_low_terminal_is_confirmed_only_after_its_end_was_seen(
         await play.pilot.press("enter")
         await play.pilot.pause(0.1)
         assert len(sent(play, DoInRun)) == 1
+
+
+async def test_the_page_stays_in_sight_behind_its_dialogs():
+    async with stage("busy", (120, 40)) as play:
+        await opened(play, 4711, 5)
+        title = play.text.splitlines()[0]
+        await play.pilot.press("f")
+        assert play.text.splitlines()[0] == title
+        await play.pilot.press("enter")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, FixDialog)
+        assert play.text.splitlines()[0] == title

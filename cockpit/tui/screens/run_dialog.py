@@ -35,7 +35,6 @@ class RunDialog(ModalScreen[bool]):
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
-    RunDialog { align: center middle; background: transparent; }
     RunDialog #keys { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
