@@ -40,6 +40,7 @@ SILENCE_CHECK_S = 2.0
 SILENT_AFTER_S = 3.0
 DIGITS_WITHIN_S = 0.5
 """Two digits typed within this time are one GPU number."""
+_HELP_TOOLTIP = "The keys of this page, and the signs"
 
 
 class TickArrived(Message):
@@ -58,8 +59,10 @@ class CockpitApp(FlowApp):
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit", id="app.quit", tooltip="Leave; nothing else stops"),
-        Binding("question_mark", "help", "help", id="app.help", key_display="?"),
-        Binding("f1", "help", "help", id="app.help_f1", show=False),
+        Binding(
+            "question_mark", "help", "help", id="app.help", key_display="?", tooltip=_HELP_TOOLTIP
+        ),
+        Binding("f1", "help", "help", id="app.help_f1", show=False, tooltip=_HELP_TOOLTIP),
         Binding(
             "p", "pause", "pause", id="app.pause", tooltip="Hold the picture, not the sampling"
         ),

@@ -19,6 +19,8 @@ from cockpit.tui.render.glyphs import Glyphs
 
 MOST_OF_FIRST = 3
 """Lines that the first bad check keeps while the others are cut to one each."""
+_WIDEST_LABEL = 36
+"""Cells of a title that a sentence still stands beside."""
 _MOST_OUTPUT = 6
 """Last lines of what a fix printed; all of them stand on the whole page."""
 
@@ -106,6 +108,11 @@ def _sign(mark: str, glyphs: Glyphs) -> tuple[str, Role]:
     return ("•", "accent") if mark == "note" else ("?", "warn")
 
 
+def _marked(sign: str, role: Role) -> Line:
+    """Blanks beside the sign are plain: without colour an error is underlined."""
+    return ((" ", ""), (sign, role), (" ", ""))
+
+
 def found_lines(
     found: Sequence[Found], width: int, glyphs: Glyphs, *, short: bool = False
 ) -> list[Line]:
@@ -123,7 +130,7 @@ def _found(
 ) -> list[Line]:
     """On as many lines as it needs, at ``most`` so many: the last one is then cropped."""
     sign, role = _sign(one.mark, glyphs)
-    head: Line = ((f" {sign} ", role), (f"{pad(foreign(one.what), left)}  ", "label"))
+    head: Line = (*_marked(sign, role), (f"{pad(foreign(one.what), left)}  ", "label"))
     room = max(8, width - left - 6)
     texts = wrapped(foreign(one.sentence), room)
     if most is not None and len(texts) > most:
@@ -186,7 +193,8 @@ def done_lines(
         back = " (taken back)" if one.undone else ""
         title = crop(foreign(one.title), max(8, width // 2)) + back
         words = labelled(f" {sign} {title}: ", foreign(one.sentence), width, role)
-        if width_of(title) > width // 3:  # beside a long title there is no room for a sentence
+        if width_of(title) > min(width // 3, _WIDEST_LABEL):
+            # Beside a long title there is no room for a sentence, or it would hang in the middle.
             words = [((f" {sign} {title}", role),)]
             words += [
                 ((f"   {part}", ""),) for part in wrapped(foreign(one.sentence), max(8, width - 4))
@@ -206,7 +214,7 @@ def done_one_liners(done: Sequence[Done], width: int, glyphs: Glyphs) -> list[Li
         sign, role = outcome_sign(one, glyphs)
         back = " (taken back)" if one.undone else ""
         line: Line = (
-            (f" {sign} ", role),
+            *_marked(sign, role),
             (f"{foreign(one.title)}{back}: ", "label"),
             (foreign(one.sentence), ""),
         )

@@ -26,6 +26,7 @@ from cockpit.tui.render.flow_preview import (
     option_rows,
     preview_lines,
     text_rows,
+    title_width,
 )
 from cockpit.tui.render.glyphs import Glyphs
 
@@ -162,7 +163,12 @@ def _asking(state: FlowState, ask: Ask, width: int, glyphs: Glyphs) -> FlowPage:
 
 def _choosing(state: FlowState, choose: Choose, width: int, glyphs: Glyphs) -> FlowPage:
     rows = tuple(option_rows(choose, width, glyphs))
-    panes = tuple([(), *preview_lines(one, width, glyphs)] for one in choose.options)
+    # A title that its row has no room for stands whole above its preview.
+    cut = [title_width(choose, width) < width_of(foreign(one.title)) for one in choose.options]
+    panes = tuple(
+        [(), *preview_lines(one, width, glyphs, headline=is_cut)]
+        for one, is_cut in zip(choose.options, cut, strict=True)
+    )
     header = _head("What to do", glyphs)
     return FlowPage(header, rows, None, panes, width, glyphs, state, asks_for_all=False)
 

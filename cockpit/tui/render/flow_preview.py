@@ -55,12 +55,18 @@ def risk_word(preview: Preview) -> str:
     return "asks once" if preview.risk == "confirm" else "safe"
 
 
+def title_width(choose: Choose, width: int) -> int:
+    """Cells that a title has in the list of choices."""
+    risk = max((width_of(risk_word(one)) for one in choose.options), default=0)
+    longest = max((width_of(foreign(one.title)) for one in choose.options), default=0)
+    return max(8, min(width - risk - 7, max(WIDEST_TITLE, longest)))
+
+
 def option_rows(choose: Choose, width: int, glyphs: Glyphs) -> list[Row]:
     """Number, title, and beside the titles the class; the reason stands in the preview below."""
     options = choose.options
     risk = max((width_of(risk_word(one)) for one in options), default=0)
-    longest = max((width_of(foreign(one.title)) for one in options), default=0)
-    title = max(8, min(width - risk - 7, max(WIDEST_TITLE, longest)))
+    title = title_width(choose, width)
     rows = []
     for number, one in enumerate(options):
         can = one.refusal is None or is_by_hand(one)

@@ -242,3 +242,17 @@ def test_without_colour_a_removed_line_is_not_underlined():
 def test_the_class_of_a_choice_stands_near_its_title_on_a_wide_terminal():
     rows = option_rows(flows.choosing().prompt, 200, UNICODE)
     assert all(len(plain(row.line).rstrip()) < 100 for row in rows)
+
+
+def test_a_title_that_its_row_cuts_stands_whole_above_the_preview():
+    long = replace(flows.KILL, title="end 7002, which computes nothing and " + "waits " * 12)
+    page = flow_page(flows.choosing(long, flows.SUDO), "choose", None, 80, UNICODE)
+    assert "…" in plain(page.rows[0].line)
+    shown = " ".join(" ".join(texts(page.preview(0, None))).split())
+    assert long.title.strip() in shown
+    assert flows.SUDO.title not in " ".join(texts(page.preview(1, None)))
+
+
+def test_the_sign_of_an_error_carries_no_underlined_blanks():
+    line = found_lines([Found(mark="bad", what="Why?", sentence="So.")], 80, UNICODE)[0]
+    assert [text for text, role in line if role == "error"] == ["✗"]
