@@ -311,4 +311,4 @@ async def test_a_preview_below_the_list_says_that_it_is_cut():
         await begin(play, *three(), heat(0), heat(2))
         await play.pilot.press("i")
         await play.tick()
-        assert re.search(r"… \d+ more lines: enter", play.text.splitlines()[-2])
+        assert re.search(r"and \d+ more lines: enter", play.text.splitlines()[-2])

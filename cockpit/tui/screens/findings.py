@@ -81,7 +81,7 @@ class FindingsScreen(SubPage):
         room = self._room - 1 - self._list_height
         if len(lines) > room > 1:
             key = self.key_of("list.choose")
-            rest: Line = ((f" … {len(lines) - room + 1} more lines: {key}", "dim"),)
+            rest: Line = ((f" and {len(lines) - room + 1} more lines: {key}", "dim"),)
             lines[room - 1 :] = [view.glyphs.finish(rest)]
         self.query_one("#preview", FixedLines).show_lines([(), *lines])
 

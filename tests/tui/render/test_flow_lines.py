@@ -256,3 +256,8 @@ def test_a_title_that_its_row_cuts_stands_whole_above_the_preview():
 def test_the_sign_of_an_error_carries_no_underlined_blanks():
     line = found_lines([Found(mark="bad", what="Why?", sentence="So.")], 80, UNICODE)[0]
     assert [text for text, role in line if role == "error"] == ["✗"]
+
+
+def test_in_ascii_a_cut_word_differs_from_a_sentence_and_dots_from_a_home_directory():
+    assert ASCII.text("train.py --config llama…") == "train.py --config llama~"
+    assert ASCII.text('start it with "cockpit run -- …"') == 'start it with "cockpit run -- ."'
