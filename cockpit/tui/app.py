@@ -40,6 +40,7 @@ SILENCE_CHECK_S = 2.0
 SILENT_AFTER_S = 3.0
 DIGITS_WITHIN_S = 0.5
 """Two digits typed within this time are one GPU number."""
+_HELP_TOOLTIP = "The keys of this page, and the signs"
 
 
 class TickArrived(Message):
@@ -58,8 +59,10 @@ class CockpitApp(FlowApp):
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", "quit", id="app.quit", tooltip="Leave; nothing else stops"),
-        Binding("question_mark", "help", "help", id="app.help", key_display="?"),
-        Binding("f1", "help", "help", id="app.help_f1", show=False),
+        Binding(
+            "question_mark", "help", "help", id="app.help", key_display="?", tooltip=_HELP_TOOLTIP
+        ),
+        Binding("f1", "help", "help", id="app.help_f1", show=False, tooltip=_HELP_TOOLTIP),
         Binding(
             "p", "pause", "pause", id="app.pause", tooltip="Hold the picture, not the sampling"
         ),
@@ -124,6 +127,7 @@ class CockpitApp(FlowApp):
         self._paused = False
         self._tree = False
         self._glyphs = Glyphs.ascii() if wants_ascii(settings) else Glyphs.unicode()
+        self.set_class(self._glyphs.ascii_only, "ascii")
         self._digits: tuple[float, str] = (0.0, "")
         self.asked_flow = flow
         self.failure: CockpitError | None = None
@@ -232,6 +236,11 @@ class CockpitApp(FlowApp):
 
     # -- keys
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """A page is not opened by its own key once more, and does not show that key."""
+        front = self.screen_stack[-1] if self.screen_stack else None
+        return not (isinstance(front, Page) and action == front.OPENED_BY)
+
     def action_leave(self) -> None:
         """Quit at once."""
         self.exit(0)
@@ -312,6 +321,21 @@ class CockpitApp(FlowApp):
     def _open(self, page: Page) -> None:
         if type(self.screen) is not type(page):
             self.push_screen(page)
+
+    def action_command_palette(self) -> None:
+        """Textual's palette, with a placeholder that every terminal can write."""
+        from textual.command import CommandPalette
+
+        if not CommandPalette.is_open(self):  # type: ignore[arg-type]
+            palette = CommandPalette(placeholder="Search for commands", id="--command-palette")
+            self.push_screen(palette)
+
+    def search_themes(self) -> None:
+        """The list of themes, likewise."""
+        from textual.command import CommandPalette
+        from textual.theme import ThemeProvider
+
+        self.push_screen(CommandPalette([ThemeProvider], placeholder="Search for themes"))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: every key that works here by its name, and the themes."""

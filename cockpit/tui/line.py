@@ -19,6 +19,7 @@ Role = Literal[
     "good",
     "warn",  # a threshold was passed
     "error",  # needs somebody
+    "removed",  # a line that a change takes away: a colour alone, its sign says it as well
     "bar",  # filled part of a bar, a trace
     "bar2",  # second colour of a bar, a second trace
     "bar3",

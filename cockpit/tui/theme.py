@@ -33,7 +33,7 @@ _PALETTES: dict[str, dict[str, str]] = {
         "panel": "#1f252a", "dim": "#959da4", "label": "#9db1c4", "title": "#ffffff",
         "accent": "#74b9f5", "good": "#7fca90", "warn": "#e6ba50", "error": "#ff857c",
         "bar": "#6aa9dc", "bar2": "#84bb7e", "bar3": "#c5a0d8", "bar4": "#d8a76d",
-        "tag": "#e7c878", "strong": "#ffffff",
+        "tag": "#e7c878", "strong": "#ffffff", "removed": "#ff857c",
         "cursor": "#1a334d", "cursor-blurred": "#23292f",
     },
     LIGHT: {
@@ -41,7 +41,7 @@ _PALETTES: dict[str, dict[str, str]] = {
         "panel": "#e6e8ea", "dim": "#5b636b", "label": "#3c5670", "title": "#000000",
         "accent": "#0b5394", "good": "#1a6430", "warn": "#7d4e00", "error": "#ad1118",
         "bar": "#1f5c93", "bar2": "#33652c", "bar3": "#73418d", "bar4": "#83490b",
-        "tag": "#6f5000", "strong": "#000000",
+        "tag": "#6f5000", "strong": "#000000", "removed": "#ad1118",
         "cursor": "#cfe2f5", "cursor-blurred": "#e3e6e9",
     },
     CONTRAST: {
@@ -49,7 +49,7 @@ _PALETTES: dict[str, dict[str, str]] = {
         "panel": "#1a1a1a", "dim": "#cccccc", "label": "#b8e2ff", "title": "#ffffff",
         "accent": "#7fd4ff", "good": "#7dff9b", "warn": "#ffe14d", "error": "#ffb3ad",
         "bar": "#8cd3ff", "bar2": "#a5f59b", "bar3": "#f2bdff", "bar4": "#ffc98a",
-        "tag": "#ffef9e", "strong": "#ffffff",
+        "tag": "#ffef9e", "strong": "#ffffff", "removed": "#ffb3ad",
         "cursor": "#002f6c", "cursor-blurred": "#2a2a2a",
     },
 }  # fmt: skip
@@ -58,7 +58,7 @@ _TERMINAL_ROLES = {
     "dim": "ansi_default", "label": "ansi_cyan", "title": "ansi_default", "accent": "ansi_cyan",
     "good": "ansi_green", "warn": "ansi_yellow", "error": "ansi_red", "bar": "ansi_default",
     "bar2": "ansi_green", "bar3": "ansi_magenta", "bar4": "ansi_yellow", "tag": "ansi_yellow",
-    "strong": "ansi_default",
+    "strong": "ansi_default", "removed": "ansi_red",
 }  # fmt: skip
 
 _ATTRIBUTES = {"title": "bold", "strong": "bold", "error": "bold", "tag": "bold"}
@@ -68,7 +68,7 @@ _NO_COLOUR_ATTRIBUTES = {**_ATTRIBUTES, "accent": "bold", "warn": "bold", "error
 
 _STANDARD = {"accent": "accent", "good": "success", "warn": "warning", "error": "error",
              "bar": "primary", "bar2": "success", "bar3": "secondary", "bar4": "accent",
-             "tag": "accent"}  # fmt: skip
+             "tag": "accent", "removed": "error"}  # fmt: skip
 """Where a theme of Textual's own has no ``line-<role>``: its variable that means the same."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cockpit.tui.screens.finding import FindingScreen
@@ -302,3 +304,11 @@ async def test_the_pages_of_a_gpu_and_of_a_process_say_what_is_found_about_them(
         await play.tick()
         assert isinstance(play.app.screen, ProcessScreen)
         assert "! Rank 0 never called the collective" in play.text.splitlines()[1]
+
+
+async def test_a_preview_below_the_list_says_that_it_is_cut():
+    async with stage("stray") as play:
+        await begin(play, *three(), heat(0), heat(2))
+        await play.pilot.press("i")
+        await play.tick()
+        assert re.search(r"and \d+ more lines: enter", play.text.splitlines()[-2])

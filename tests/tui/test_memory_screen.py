@@ -187,7 +187,7 @@ async def test_nothing_is_offered_in_a_run_that_has_ended():
         await play.pilot.press("f", "d", "a")
         assert play.app.screen is page
         keys = play.text.splitlines()[-1]
-        assert not any(word in keys for word in ("fix", "detach", "attach"))
+        assert not any(word in keys for word in ("f fix", "d detach", "a attach"))
 
 
 async def test_a_process_that_is_no_python_is_not_offered_an_attach():
@@ -391,3 +391,15 @@ async def test_a_fix_on_a_low_terminal_is_confirmed_only_after_its_end_was_seen(
         await play.pilot.press("enter")
         await play.pilot.pause(0.1)
         assert len(sent(play, DoInRun)) == 1
+
+
+async def test_the_page_stays_in_sight_behind_its_dialogs():
+    async with stage("busy", (120, 40)) as play:
+        await opened(play, 4711, 5)
+        title = play.text.splitlines()[0]
+        await play.pilot.press("f")
+        assert play.text.splitlines()[0] == title
+        await play.pilot.press("enter")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, FixDialog)
+        assert play.text.splitlines()[0] == title

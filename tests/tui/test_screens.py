@@ -316,6 +316,101 @@ async def test_a_plan_longer_than_the_dialog_runs_only_after_its_end_was_seen():
         assert len(runs(play)) == 1
 
 
+async def test_beside_the_typed_pid_the_other_keys_of_the_dialog_still_work():
+    async with stage("stray", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play, signal="KILL", typed="4711")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "type 4711" in play.text
+        await play.pilot.press("4", "z", "7")
+        assert play.app.screen._typed.value == "47"
+        await play.pilot.press("left")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.press("j")
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert len(asked) == 3
+        assert asked[-1].request.job
+
+
+@pytest.mark.parametrize("height", [24, 40])
+async def test_a_plan_that_the_screen_has_room_for_is_whole_and_says_what_enter_does(height):
+    async with stage("stray", (80, height)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        target = PlannedTarget(
+            pid=4711,
+            start_ticks=1,
+            user="ml1",
+            command="python train.py --config configs/a-name-longer-than-the-line.yaml --bs 32",
+            vram_bytes=1 << 30,
+            note="its memory is held by pid 5617",
+        )
+        loses = ("A sentence that is longer than one line of a narrow dialog, as they are.",) * 2
+        answer_plan(play, signal="KILL", typed="4711", targets=(target,), loses=loses)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "Type 4711 to go on" in play.text
+        assert "--bs 32" in play.text
+        assert "see the rest first" not in play.text
+        assert "scroll" not in play.text
+
+
+async def test_what_textual_draws_by_itself_is_ascii_too():
+    async with stage("stray", ascii=True) as play:
+        await play.tick(2)
+        play.app.notify("Left; nothing was changed.", severity="warning")
+        await play.pilot.pause(0.1)
+        assert "Left; nothing" in play.text
+        assert play.text.isascii()
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "SIGTERM" in play.text
+        assert play.text.isascii()
+        await play.pilot.press("escape", "ctrl+p")
+        await play.pilot.pause(0.3)
+        assert "Help" in play.text
+        assert play.text.isascii()
+
+
+@pytest.mark.parametrize("key", ["i", "l", "n", "question_mark"])
+async def test_a_page_does_not_offer_the_key_that_opened_it(key):
+    async with stage("stray", (160, 30)) as play:
+        await play.tick(2)
+        words = {"i": "i findings", "l": "l events", "n": "n links", "question_mark": "? help"}
+        assert words[key] in play.text.splitlines()[-1]
+        await play.pilot.press(key)
+        await play.tick()
+        assert words[key] not in play.text.splitlines()[-1]
+        await play.pilot.press("escape")
+        await play.tick()
+        assert words[key] in play.text.splitlines()[-1]
+
+
+async def test_help_begins_with_the_page_that_was_asked_from():
+    async with stage("stray") as play:
+        await play.tick(2)
+        await play.pilot.press("l", "question_mark")
+        await play.tick()
+        assert play.text.splitlines()[1] == " On this page"
+        assert "esc esc" not in play.text
+
+
+async def test_a_page_that_goes_on_below_the_edge_says_so():
+    async with stage("throttle") as play:
+        await play.tick(3)
+        await play.pilot.press("0")
+        await play.tick()
+        assert "PgDn more" in play.text.splitlines()[-1]
+        await play.pilot.press("escape", "n")
+        await play.tick()
+        assert "PgDn" not in play.text
+
+
 async def test_the_alert_names_the_kill_key_only_on_the_row_that_it_means():
     async with stage("stray", (100, 30)) as play:
         await play.tick(2)

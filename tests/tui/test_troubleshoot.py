@@ -632,3 +632,13 @@ async def test_many_checks_leave_the_first_bad_one_three_lines():
         assert next(n for n, line in enumerate(lines) if "What failed 1?" in line) == first + 3
         assert lines[first + 2].rstrip().endswith("…")
         assert "What failed 3?" in lines[first + 5]
+
+
+async def test_a_long_patch_is_confirmed_in_few_pages_and_says_how_to_page():
+    lines = tuple(f"+    line_{number} = 1" for number in range(60))
+    async with stage("stray") as play:
+        await opened(play, flows.confirming(replace(flows.PATCH, lines=lines)))
+        assert sum("line_" in line for line in play.text.splitlines()) >= 5
+        keys = play.text.splitlines()[-1]
+        assert "see the rest first" in keys
+        assert "PgUp PgDn scroll" in keys

@@ -10,7 +10,7 @@ from cockpit.model.finding_subject import gpus_of, pids_of
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import gib
 from cockpit.tui.line import Line
-from cockpit.tui.render.cells import crop, ends, fit_line, foreign, join, merged, width_of
+from cockpit.tui.render.cells import crop, ends, fit_line, foreign, join, merged, width_of, wrapped
 from cockpit.tui.render.fact_words import fact_words
 from cockpit.tui.render.finding_fixes import all_fixes, fix_title, one_fix
 from cockpit.tui.render.finding_rows import age_words
@@ -23,7 +23,7 @@ from cockpit.tui.render.times import clock
 
 _WIDEST = 130
 """Longer lines of prose are hard to read."""
-_SOURCE = 24
+_SOURCE = 32
 _FACT = 22
 _PLACED = ("gpu", "gpus", "pid", "pids", "holders", "kill", "severity")
 """Facts that stand at the top already, or in the fix."""
@@ -143,25 +143,33 @@ def _processes(finding: Finding, snapshot: Snapshot) -> list[Line]:
 
 
 def _evidence(evidence: Sequence[Evidence], width: int) -> list[Line]:
-    """Each with where it was read: that column is as wide as its longest word."""
+    """Each with where it was read: that column is as wide as its longest word.
+
+    Where that is more than a quarter of the page each place has a line of its own: cut, "output of
+    pid 4712, line 9" would leave one number that could be either.
+    """
     if not evidence:
         return []
     shown = evidence[:_MOST_EVIDENCE]
-    most = min(_SOURCE, width // 4)
-    sources = [_source(one, most) for one in shown]
+    sources = [_source(one) for one in shown]
     left = max(map(width_of, sources))
     lines = [heading("Evidence")]
     for source, one in zip(sources, shown, strict=True):
-        lines += labelled(source, foreign(one.text), left, width)
+        if left <= min(_SOURCE, width // 4):
+            lines += labelled(source, foreign(one.text), left, width)
+        else:
+            lines += [((f"   {part}", "dim"),) for part in wrapped(source, max(8, width - 4))]
+            lines += [
+                ((f"     {part}", ""),) for part in wrapped(foreign(one.text), max(8, width - 6))
+            ]
     if len(evidence) > len(shown):
         lines.append(((f"   and {len(evidence) - len(shown)} more", "dim"),))
     return lines
 
 
-def _source(one: Evidence, width: int) -> str:
-    """The number of the line is never cropped away."""
-    line = "" if one.line is None else f" line {one.line}"
-    return crop(foreign(one.source), width - width_of(line)) + line
+def _source(one: Evidence) -> str:
+    line = "" if one.line is None else f", line {one.line}"
+    return foreign(one.source) + line
 
 
 def _facts(finding: Finding, width: int) -> list[Line]:

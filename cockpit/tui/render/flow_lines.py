@@ -19,6 +19,8 @@ from cockpit.tui.render.glyphs import Glyphs
 
 MOST_OF_FIRST = 3
 """Lines that the first bad check keeps while the others are cut to one each."""
+_WIDEST_LABEL = 36
+"""Cells of a title that a sentence still stands beside."""
 _MOST_OUTPUT = 6
 """Last lines of what a fix printed; all of them stand on the whole page."""
 
@@ -106,12 +108,17 @@ def _sign(mark: str, glyphs: Glyphs) -> tuple[str, Role]:
     return ("•", "accent") if mark == "note" else ("?", "warn")
 
 
+def _marked(sign: str, role: Role) -> Line:
+    """Blanks beside the sign are plain: without colour an error is underlined."""
+    return ((" ", ""), (sign, role), (" ", ""))
+
+
 def found_lines(
     found: Sequence[Found], width: int, glyphs: Glyphs, *, short: bool = False
 ) -> list[Line]:
     """`` ✓ Whose memory?   this process holds …``; ``short`` sums up what is not the cause."""
     shown = [one for one in found if not (short and one.mark == "ok")]
-    left = min(width * 3 // 8, max((width_of(foreign(one.what)) for one in shown), default=0))
+    left = _left(shown, width)
     lines: list[Line] = []
     for one in shown:
         lines += _found(one, left, width, glyphs)
@@ -123,7 +130,7 @@ def _found(
 ) -> list[Line]:
     """On as many lines as it needs, at ``most`` so many: the last one is then cropped."""
     sign, role = _sign(one.mark, glyphs)
-    head: Line = ((f" {sign} ", role), (f"{pad(foreign(one.what), left)}  ", "label"))
+    head: Line = (*_marked(sign, role), (f"{pad(foreign(one.what), left)}  ", "label"))
     room = max(8, width - left - 6)
     texts = wrapped(foreign(one.sentence), room)
     if most is not None and len(texts) > most:
@@ -132,27 +139,22 @@ def _found(
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
-def _found_one(one: Found, width: int, glyphs: Glyphs) -> Line:
-    sign, role = _sign(one.mark, glyphs)
-    what = (f"{foreign(one.what)} ", "label")
-    line = ((f" {sign} ", role), what, (foreign(one.sentence), ""))
-    return glyphs.finish(fit_line(line, width))  # type: ignore[arg-type]
-
-
 def _cropped(
     found: Sequence[Found], width: int, glyphs: Glyphs, *, of_first: int = 1
 ) -> list[Line]:
     """A line for each that is not ok; the first that is bad may have ``of_first`` of them."""
     shown = [one for one in found if one.mark != "ok"]
     first = next((one for one in shown if one.mark == "bad"), None)
+    left = _left(shown, width)
     lines: list[Line] = []
     for one in shown:
-        if one is first and of_first > 1:
-            left = min(width * 3 // 8, width_of(foreign(one.what)))
-            lines += _found(one, left, width, glyphs, of_first)
-        else:
-            lines.append(_found_one(one, width, glyphs))
+        lines += _found(one, left, width, glyphs, of_first if one is first else 1)
     return [*lines, *_ok_line(found, width, glyphs)]
+
+
+def _left(shown: Sequence[Found], width: int) -> int:
+    """Cells of the questions: their sentences stand under each other."""
+    return min(width * 3 // 8, max((width_of(foreign(one.what)) for one in shown), default=0))
 
 
 def _ok_line(found: Sequence[Found], width: int, glyphs: Glyphs) -> list[Line]:
@@ -168,7 +170,7 @@ def _one_line(state: FlowState, width: int, glyphs: Glyphs) -> list[Line]:
     if state.done:
         return done_one_liners(state.done[-1:], width, glyphs)
     bad = [one for one in state.found if one.mark == "bad"] or list(state.found)
-    return [_found_one(bad[0], width, glyphs)] if bad else []
+    return _found(bad[0], _left(bad[:1], width), width, glyphs, 1) if bad else []
 
 
 # -- what was done
@@ -191,7 +193,8 @@ def done_lines(
         back = " (taken back)" if one.undone else ""
         title = crop(foreign(one.title), max(8, width // 2)) + back
         words = labelled(f" {sign} {title}: ", foreign(one.sentence), width, role)
-        if width_of(title) > width // 3:  # beside a long title there is no room for a sentence
+        if width_of(title) > min(width // 3, _WIDEST_LABEL):
+            # Beside a long title there is no room for a sentence, or it would hang in the middle.
             words = [((f" {sign} {title}", role),)]
             words += [
                 ((f"   {part}", ""),) for part in wrapped(foreign(one.sentence), max(8, width - 4))
@@ -211,7 +214,7 @@ def done_one_liners(done: Sequence[Done], width: int, glyphs: Glyphs) -> list[Li
         sign, role = outcome_sign(one, glyphs)
         back = " (taken back)" if one.undone else ""
         line: Line = (
-            (f" {sign} ", role),
+            *_marked(sign, role),
             (f"{foreign(one.title)}{back}: ", "label"),
             (foreign(one.sentence), ""),
         )

@@ -26,6 +26,7 @@ from cockpit.tui.render.flow_preview import (
     option_rows,
     preview_lines,
     text_rows,
+    title_width,
 )
 from cockpit.tui.render.glyphs import Glyphs
 
@@ -77,23 +78,24 @@ class FlowPage:
         if not versions[0]:
             return [()]  # nothing was found: a blank line all the same
         longest = max([len(pane), *map(len, self.panes)]) + (self.head is not None)
-        for needed, shortest in self._wishes(longest):
+        for needed, shortest in self._wishes(longest, room):
             for lines in versions[:shortest]:
                 if lines and len(lines) + 2 + needed <= room:
                     return [(), *lines, ()]
         return versions[-1] if len(versions[-1]) < room // 2 else []
 
-    def _wishes(self, longest: int) -> list[tuple[int, int | None]]:
+    def _wishes(self, longest: int, room: int) -> list[tuple[int, int | None]]:
         """Lines for the preview, and how many versions of the story may be tried for that.
 
-        Beside choices both are read; what is confirmed has to be seen whole.
+        Beside choices both are read; what is confirmed has to be seen whole, and where that takes
+        several pages they are to be few: then the story gets a third of the lines.
         """
         least = (min(longest, LEAST_PREVIEW), None)
         if self.grows:
             return [(LEAST_PREVIEW, None)]
         if not self.asks_for_all:
             return [(longest, OF_WORTH), (min(longest, BESIDE_CHOICES), OF_WORTH), least]
-        return [(longest, None), least]
+        return [(longest, None), (min(longest, room * 2 // 3), None), least]
 
 
 def flow_page(
@@ -161,7 +163,12 @@ def _asking(state: FlowState, ask: Ask, width: int, glyphs: Glyphs) -> FlowPage:
 
 def _choosing(state: FlowState, choose: Choose, width: int, glyphs: Glyphs) -> FlowPage:
     rows = tuple(option_rows(choose, width, glyphs))
-    panes = tuple([(), *preview_lines(one, width, glyphs)] for one in choose.options)
+    # A title that its row has no room for stands whole above its preview.
+    cut = [title_width(choose, width) < width_of(foreign(one.title)) for one in choose.options]
+    panes = tuple(
+        [(), *preview_lines(one, width, glyphs, headline=is_cut)]
+        for one, is_cut in zip(choose.options, cut, strict=True)
+    )
     header = _head("What to do", glyphs)
     return FlowPage(header, rows, None, panes, width, glyphs, state, asks_for_all=False)
 

@@ -15,19 +15,23 @@ from cockpit.tui.line import Line, Role, Row
 from cockpit.tui.render.cells import fit_line, foreign, merged, pad, width_of, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 
+WIDEST_TITLE = 72
+"""Cells of the titles of choices: farther away the eye would lose the row of its class."""
 LONG = 8
 """Lines of a command or diff above which what is lost stands before it: it must not be missed."""
 _TAB = 4
+_GOES_ON = "└   "
+"""Before the rest of a folded line of a diff: blanks alone would make a context line of it."""
 _DIFF: tuple[tuple[str, Role], ...] = (
     ("+++", "label"),
     ("---", "label"),
     ("@@", "accent"),
     ("+", "good"),
-    ("-", "error"),
+    ("-", "removed"),
 )
 _COMMAND: tuple[tuple[str, Role], ...] = (
     ("+ ", "good"),
-    ("- ", "error"),
+    ("- ", "removed"),
     ("# ", "dim"),
     ("", "strong"),
 )
@@ -51,11 +55,18 @@ def risk_word(preview: Preview) -> str:
     return "asks once" if preview.risk == "confirm" else "safe"
 
 
+def title_width(choose: Choose, width: int) -> int:
+    """Cells that a title has in the list of choices."""
+    risk = max((width_of(risk_word(one)) for one in choose.options), default=0)
+    longest = max((width_of(foreign(one.title)) for one in choose.options), default=0)
+    return max(8, min(width - risk - 7, max(WIDEST_TITLE, longest)))
+
+
 def option_rows(choose: Choose, width: int, glyphs: Glyphs) -> list[Row]:
-    """Number, title, and at the right edge the class; the reason stands in the preview below."""
+    """Number, title, and beside the titles the class; the reason stands in the preview below."""
     options = choose.options
     risk = max((width_of(risk_word(one)) for one in options), default=0)
-    title = max(8, width - risk - 7)
+    title = title_width(choose, width)
     rows = []
     for number, one in enumerate(options):
         can = one.refusal is None or is_by_hand(one)
@@ -98,28 +109,28 @@ def preview_lines(
 
 def body_lines(preview: Preview, width: int) -> list[Line]:
     """What exactly runs, or changes: folded, not cropped."""
-    is_command = preview.form == "command"
-    table = _DIFF if preview.form == "diff" else _COMMAND if is_command else (("", ""),)
+    is_command, is_diff = preview.form == "command", preview.form == "diff"
+    table = _DIFF if is_diff else _COMMAND if is_command else (("", ""),)
     lines: list[Line] = []
     for raw in preview.lines:
         # Blanks for a tab in a source; in a command ^I says that it is one.
         text = raw if is_command else raw.expandtabs(_TAB)
         role: Role = next((role for start, role in table if text.startswith(start)), "")
         sign = "$ " if is_command and role == "strong" else ""
-        parts = folded(sign + foreign(text), width)
+        parts = folded(sign + foreign(text), width, _GOES_ON if is_diff else "    ")
         lines += [((part, role),) for part in parts]
     return lines
 
 
-def folded(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` cells: every blank stays, what follows is indented."""
+def folded(text: str, width: int, before: str = "    ") -> list[str]:
+    """The text in lines of at most ``width`` cells: every blank stays; ``before`` what follows."""
     width = max(8, width)
     lines = []
     indent = ""
     while width_of(text) > width - len(indent):
         cut = _cut(text, width - len(indent))
         lines.append(indent + text[:cut])
-        text, indent = text[cut:], "    "
+        text, indent = text[cut:], before
     return [*lines, indent + text]
 
 

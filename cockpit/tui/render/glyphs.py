@@ -7,6 +7,7 @@ field of its own.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cockpit.tui.line import Line
@@ -14,7 +15,7 @@ from cockpit.tui.render.cells import width_of
 
 _ASCII = str.maketrans(
     dict(zip("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▓▒░", "_.:-=+*#    ###%:.", strict=True))
-    | dict(zip("–—…·•°×✓✗▲▼▸│├└─┄↑↓←→≤≥−∞Σ’“”", '--.|* x+x^v>|||--^v<><>-~S\'""', strict=True))
+    | dict(zip("–—…·•°×✓✗▲▼▸│├└─┄↑↓←→≤≥−∞Σ’“”", '--~|* x+x^v>|||--^v<><>-~S\'""', strict=True))
 )
 
 
@@ -61,10 +62,14 @@ class Glyphs:
         return _plain(text) if self.ascii_only else text
 
 
+_PAUSE = re.compile(r'(?<=-- )…(?=")')
+"""Not the end of a cut word: of "cockpit run -- ~" a shell would make something else."""
+
+
 def _plain(text: str) -> str:
     if text.isascii():
         return text
-    translated = text.translate(_ASCII)
+    translated = _PAUSE.sub(".", text).translate(_ASCII)
     return "".join(c if c.isascii() else "?" * width_of(c) for c in translated)
 
 

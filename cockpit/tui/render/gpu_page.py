@@ -234,7 +234,7 @@ def _mig_lines(gpu: Gpu, width: int, glyphs: Glyphs) -> list[Line]:
     for one in gpu.mig_instances:
         lines += _instance_lines(gpu.index, one, glyphs)
     if not gpu.mig_instances:
-        lines.append(((" none yet: sudo nvidia-smi mig -cgi … -C makes them", "dim"),))
+        lines.append(((" none yet: sudo nvidia-smi mig -cgi PROFILE -C makes them", "dim"),))
     return [fit_line(line, width) for line in lines]
 
 

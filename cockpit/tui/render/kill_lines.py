@@ -13,6 +13,8 @@ from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.process_words import command_words
 
 _ROLE_WORDS = {"target": "", "child": "child", "rank": "rank", "holder": "holds the device"}
+_FEW = 3
+"""So many targets have their whole command lines shown: it is they that are to be recognised."""
 _GOOD = frozenset({"freed", "ended", "signalled"})
 
 MEANINGS: dict[str, str] = {
@@ -34,12 +36,13 @@ def plan_lines(plan: KillPlan, width: int, glyphs: Glyphs) -> list[Line]:
     allowed = [target for target in plan.targets if target.refusal is None]
     refused = [target for target in plan.targets if target.refusal is not None]
     lines: list[Line] = [*_headline(plan, allowed, width), ()]
+    most = _FEW if len(plan.targets) <= _FEW else 1
     for target in allowed:
-        lines += _target_lines(target, width, glyphs)
+        lines += _target_lines(target, width, glyphs, most)
     if refused:
         lines += [*([()] if allowed else []), ((" Left alone", "label"),)]
         for target in refused:
-            lines += _target_lines(target, width, glyphs)
+            lines += _target_lines(target, width, glyphs, most)
     lines += _loss_lines(plan, width) if allowed else []
     if plan.typed is not None and allowed:
         lines += [(), ((f" Type {foreign(plan.typed)} to go on.", "accent"),)]
@@ -58,14 +61,23 @@ def _headline(plan: KillPlan, allowed: Sequence[PlannedTarget], width: int) -> l
     return [((what, "strong"),), *(((f"   {part}", ""),) for part in wrapped(meaning, width - 3))]
 
 
-def _target_lines(target: PlannedTarget, width: int, glyphs: Glyphs) -> list[Line]:
-    """``  4711  ml1   88.0 GiB  python train.py``, then its note or why it is refused."""
+def _target_lines(target: PlannedTarget, width: int, glyphs: Glyphs, most: int) -> list[Line]:
+    """``  4711  ml1   88.0 GiB  python train.py``, then its note or why it is refused.
+
+    The command takes ``most`` lines at the most.
+    """
     sign = glyphs.no if target.refusal else " "
     role: Role = "dim" if target.refusal else ""
     kin = _ROLE_WORDS[target.role]
     text = f" {sign} {target.pid:>7}  {pad(foreign(target.user or '–'), 8)}"
-    text += f"  {size(target.vram_bytes):>9}  {f'({kin}) ' if kin else ''}{_command(target)}"
-    lines: list[Line] = [fit_line(((text, role),), width)]
+    text += f"  {size(target.vram_bytes):>9}  "
+    words = f"{f'({kin}) ' if kin else ''}{_command(target)}"
+    left = width_of(text)
+    parts = wrapped(words, max(8, width - left - 1)) if most > 1 and width >= 2 * left else [words]
+    if len(parts) > most:
+        parts[most - 1 :] = [" ".join(parts[most - 1 :])]  # cropped below
+    lines: list[Line] = [fit_line(((text + parts[0], role),), width)]
+    lines += [fit_line(((" " * left + part, role),), width) for part in parts[1:]]
     for sentence, tone in ((target.refusal_sentence, "error"), (target.note, "warn")):
         if sentence:
             lines += _sentence(foreign(sentence), width, 12, tone)  # type: ignore[arg-type]

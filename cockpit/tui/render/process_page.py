@@ -11,6 +11,7 @@ from cockpit.model.time import seconds_since
 from cockpit.tui.line import Line, Role
 from cockpit.tui.render.cells import ends, fit_line, foreign, merged, wrapped
 from cockpit.tui.render.facts import Block, Fact, block_lines, column_width, in_columns
+from cockpit.tui.render.flow_preview import folded
 from cockpit.tui.render.gaps import gap_words
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.process_words import (
@@ -229,21 +230,34 @@ def _file_lines(details: ProcessDetails) -> list[Line]:
 def environment_lines(
     details: ProcessDetails, width: int, glyphs: Glyphs, wanted: str = ""
 ) -> list[Line]:
-    """Names and values, one a line; ``wanted`` keeps those that contain it, in either."""
+    """Names and values, folded: a path is read to its end; ``wanted`` keeps those that contain it,
+    in either."""
     if details.environment is None:
         words = _why_no_environment(details.gaps.get("environment"))
         parts = wrapped(words, max(8, width - 2))
         return [glyphs.finish(((f" {part}", "warn"),)) for part in parts]
     pairs = _matching(details.environment, wanted.lower())
-    lines: list[Line] = [
-        merged(((f" {foreign(name)}", _env_tone(name)), ("=", "dim"), (foreign(value), "")))
-        for name, value in pairs
-    ]
+    lines = [line for name, value in pairs for line in _variable(name, value, width)]
     if not lines:
         lines = [((" nothing matches" if wanted else " empty", "dim"),)]
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
+def _variable(name: str, value: str, width: int) -> list[Line]:
+    """``NAME=value`` on as many lines as it needs, a monster cropped."""
+    name, value = foreign(name), foreign(value)
+    first, *rest = folded(f"{name}={value}", width - 2)
+    if len(rest) >= _MOST_OF_A_VALUE:
+        rest[_MOST_OF_A_VALUE - 1 :] = [f"    … {plural(len(value), 'character')} in all"]
+    below: list[Line] = [((f" {part}", ""),) for part in rest]
+    if not first.startswith(f"{name}="):  # a name longer than the line
+        return [((f" {first}", _env_tone(name)),), *below]
+    spans: Line = ((f" {name}", _env_tone(name)), ("=", "dim"), (first[len(name) + 1 :], ""))
+    return [merged(spans), *below]
+
+
+_MOST_OF_A_VALUE = 12
+"""Lines: LS_COLORS alone would be a screen and a half."""
 _TO_READ_IT = {
     "other_user": "only its owner or root can read it (sudo cockpit)",
     "no_permission": "only its owner or root can read it (sudo cockpit)",

@@ -25,6 +25,8 @@ class Page(Screen[None]):
 
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the bindings that come first in the key line; what does not fit is left out."""
+    OPENED_BY: ClassVar[str] = ""
+    """The app's action that opens this page."""
 
     @property
     def cockpit(self) -> CockpitApp:
@@ -45,8 +47,13 @@ class Page(Screen[None]):
         """What ``!`` is about here; by itself a page is about the whole machine."""
         return FlowSubject()
 
-    def key_line(self, view: View, first: tuple[str, ...] = ()) -> Line:
-        """The keys that are on right now, as bound: a remapped key shows itself."""
+    def key_line(
+        self, view: View, first: tuple[str, ...] = (), more: tuple[Hint, ...] = ()
+    ) -> Line:
+        """The keys that are on right now, as bound: a remapped key shows itself.
+
+        ``more`` is placed after the first one, which leads out of the page.
+        """
         shown = [one for one in self.active_bindings.values() if one.enabled and one.binding.show]
         order = dict.fromkeys((*first, *self.HINTS))
         place = {name: number for number, name in enumerate(order)}
@@ -55,7 +62,8 @@ class Page(Screen[None]):
             if one.binding.id and one.binding.description:
                 key = self.app.get_key_display(one.binding)
                 hints.setdefault(one.binding.id, (key, one.binding.description))
-        return key_line(hints.values(), self.app.size.width, view.glyphs)
+        words = list(hints.values())
+        return key_line([*words[:1], *more, *words[1:]], self.app.size.width, view.glyphs)
 
     def key_of(self, id_: str) -> str:
         """The key of a binding as bound now; empty where it is off."""
@@ -98,7 +106,14 @@ class SubPage(Page):
         page.header = header
         page.show(rows)
         self.query_one("#title", FixedLines).show_lines([title])
-        self.query_one("#footer", FixedLines).show_lines([self.key_line(view)])
+        is_read = not page.has_cursor and len(page.rows) + (header is not None) > self._room
+        more: tuple[Hint, ...] = (("PgDn", "more"),) if is_read else ()
+        self.query_one("#footer", FixedLines).show_lines([self.key_line(view, more=more)])
+
+    @property
+    def _room(self) -> int:
+        """Lines between title and keys."""
+        return self.app.size.height - 2
 
     def show_lines(self, view: View, title: Line, lines: Iterable[Line]) -> None:
         """Fill the page with lines that have no identity."""

@@ -13,6 +13,7 @@ from cockpit.tui.view import View, utc_offset_s
 class EventsScreen(SubPage):
     """The last 100 events."""
 
+    OPENED_BY = "events"
     HINTS = ("page.back",)
 
     def show(self, view: View) -> None:

@@ -28,12 +28,14 @@ _LEAST_LIST = 6
 class FindingsScreen(SubPage):
     """Enter opens the finding's own page, or the process or GPU that an alert is about."""
 
+    OPENED_BY = "findings"
     HINTS = ("page.back", "app.troubleshoot")
     DEFAULT_CSS = "FindingsScreen #preview { height: 1fr; }"
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[Hashable, Listed] = {}
+        self._list_height = 1
 
     def compose(self) -> ComposeResult:
         """Four panes."""
@@ -51,7 +53,8 @@ class FindingsScreen(SubPage):
         now_s = moment(snapshot.taken_at)
         page = self.query_one("#page", LineView)
         header, made = finding_rows(rows, width, view.glyphs, now_s, utc_offset_s())
-        page.styles.height = min(len(rows) + 1, max(_LEAST_LIST, (height - 2) // 2))
+        self._list_height = min(len(rows) + 1, max(_LEAST_LIST, (height - 2) // 2))
+        page.styles.height = self._list_height
         page.empty = ((f" {NOTHING}", "good"),)
         self.show_page(view, self._title(view, rows, width), made, header if rows else None)
         self._show_preview(view)
@@ -75,6 +78,11 @@ class FindingsScreen(SubPage):
         row = self._rows.get(self.query_one("#page", LineView).cursor)
         lines = _preview(row, view, width) if row is not None else paragraph(WATCHED, width)
         lines = [view.glyphs.finish(line) for line in lines]
+        room = self._room - 1 - self._list_height
+        if len(lines) > room > 1:
+            key = self.key_of("list.choose")
+            rest: Line = ((f" and {len(lines) - room + 1} more lines: {key}", "dim"),)
+            lines[room - 1 :] = [view.glyphs.finish(rest)]
         self.query_one("#preview", FixedLines).show_lines([(), *lines])
 
     def flow_subject(self) -> FlowSubject:

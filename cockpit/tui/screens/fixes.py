@@ -28,7 +28,6 @@ class FixMenu(ModalScreen[Fix | None]):
 
     AUTO_FOCUS = "#fixes"
     DEFAULT_CSS = """
-    FixMenu { align: center middle; background: transparent; }
     FixMenu #fixes { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -278,7 +278,8 @@ class FlowScreen(Page):
         }
         bound.setdefault("flow.confirm", "enter")  # a list or a field has it now
         hints: list[Hint] = [(bound[id_], word) for id_, word in words if id_ in bound]
-        if self._is_cut and not any(id_ == "flow.whole" for id_, _ in words):
+        # In a field `d` is a letter: then paging is all there is.
+        if self._is_cut and not any(id_ == "flow.whole" and id_ in bound for id_, _ in words):
             hints.append(("PgUp PgDn", "scroll"))
         width, height = self.app.size
         return key_lines(hints, width, view.glyphs)[: max(2, height // 8)]

@@ -11,12 +11,14 @@ from cockpit.tui.screens.base import SubPage
 from cockpit.tui.view import View
 
 _GROUPS = (("app.", "Everywhere"), ("list.", "In a list"), ("", "On this page"))
-"""Prefix of a binding's id → the group that it stands in; the first that fits."""
+"""Prefix of a binding's id → the group that it stands in; the first that fits. The last one stands
+first: what this page can do is what was asked."""
 
 
 class HelpScreen(SubPage):
     """Made for one page's bindings."""
 
+    OPENED_BY = "help"
     HINTS = ("page.back",)
 
     def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
@@ -39,9 +41,11 @@ class HelpScreen(SubPage):
         for id_, (binding, names) in keys.items():
             title = next(title for prefix, title in _GROUPS if id_.startswith(prefix))
             words = binding.tooltip or binding.description
-            groups.setdefault(title, []).append((" ".join(names), words))
+            # "esc esc": two keys of one binding may share a display.
+            groups.setdefault(title, []).append((" ".join(dict.fromkeys(names)), words))
         if any((one.id or "").startswith("flow.option_") for one in self._explained):
-            groups.setdefault("On this page", []).append(("1…9", "Choose that one"))
+            groups.setdefault("On this page", []).append(("1–9", "Choose that one"))
         else:
-            groups.setdefault("Everywhere", []).append(("0…9", "The GPU of that number"))
-        return [(title, tuple(rows)) for title, rows in reversed(groups.items())]
+            groups.setdefault("Everywhere", []).append(("0–9", "The GPU of that number"))
+        order = [title for _, title in reversed(_GROUPS)]
+        return [(title, tuple(groups[title])) for title in order if title in groups]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
+from typing_extensions import override
 
 from cockpit.errors import CockpitError
 from cockpit.model.action import SIGNALS, KillPlan, KillRequest, KillResult, Target
@@ -22,11 +23,31 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
-from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.dialog import body_height, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
+
+
+class _Digits(Input, inherit_bindings=False):
+    """What is typed here is a number: every other key is the dialog's, as its key line says."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("backspace,ctrl+h", "delete_left", show=False),
+        Binding("ctrl+u", "delete_left_all", show=False),
+        Binding("enter", "submit", show=False),
+    ]
+
+    @override
+    async def _on_key(self, event: events.Key) -> None:
+        if event.character is None or not event.character.isdecimal():
+            event.prevent_default()  # of the field: its own handler is called after this one
+
+    @override
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Digits alone."""
+        return character is not None and character.isdecimal()
 
 
 class KillDialog(ModalScreen[bool]):
@@ -56,12 +77,14 @@ class KillDialog(ModalScreen[bool]):
         self._busy = False
         self._signalled = False
         self._end_seen = False
+        self._height = 1
+        """Lines of the plan's pane."""
 
     def compose(self) -> ComposeResult:
         """Lines, and a field for what has to be typed."""
         with Vertical(classes="dialog"):
             yield FixedLines(id="plan")
-            yield Input(id="typed", select_on_focus=False)
+            yield _Digits(id="typed", select_on_focus=False)
             yield FixedLines(id="keys")
 
     def on_mount(self) -> None:
@@ -133,7 +156,7 @@ class KillDialog(ModalScreen[bool]):
     def _seen_whole(self) -> bool:
         """The end of the plan has been on screen."""
         body = self._body_view
-        if body.top + body.body_height >= len(body.rows):
+        if body.top + min(body.body_height, self._height) >= len(body.rows):
             self._end_seen = True
         return self._end_seen
 
@@ -223,6 +246,9 @@ class KillDialog(ModalScreen[bool]):
         open_field = asks and not (self._busy or self._is_done) and self._can_run_plan()
         if open_field and not self._typed.display:
             self._typed.value = ""
+            self._typed.placeholder = (
+                f"type {foreign(self._plan.typed or '')}" if self._plan else ""
+            )
             self._typed.display = True
             self._typed.focus()
         elif not open_field and self._typed.display:
@@ -230,8 +256,20 @@ class KillDialog(ModalScreen[bool]):
             self.set_focus(None)
         view = self._cockpit.view
         if view is not None:
-            self._body_view.show_lines(self._body(self._width, view.glyphs))
+            self._show_body(self._body(self._width, view.glyphs), view.glyphs)
         self.call_after_refresh(self._show_keys)
+
+    def _show_body(self, lines: list[Line], glyphs: Glyphs) -> None:
+        """All of it where the screen has room for that beside the keys that are needed then."""
+        height = self.app.size.height
+        for fits in (True, False):
+            keys = key_lines(self._hints(fits=fits, seen=fits), self._width, glyphs)
+            below = 1 + len(keys) + self._typed.display
+            self._height = body_height(len(lines), height, below)
+            if self._height >= len(lines):
+                break
+        self._body_view.styles.height = self._height
+        self._body_view.show_lines(lines)
 
     def _can_run_plan(self) -> bool:
         return self._plan is not None and self._can_run(self._plan)
@@ -243,7 +281,9 @@ class KillDialog(ModalScreen[bool]):
     def _show_keys(self) -> None:
         view = self._cockpit.view
         if view is not None and self.is_attached:
-            lines = key_lines(self._hints(), self._width, view.glyphs)
+            fits = len(self._body_view.rows) <= self._height
+            hints = self._hints(fits=fits, seen=fits or self._seen_whole)
+            lines = key_lines(hints, self._width, view.glyphs)
             self.query_one("#keys", FixedLines).show_lines([(), *lines])
 
     def on_resize(self) -> None:
@@ -262,7 +302,8 @@ class KillDialog(ModalScreen[bool]):
             return [*lines, (), *(((f" {foreign(one)}", "dim"),) for one in self._progress[-4:])]
         return lines
 
-    def _hints(self) -> list[Hint]:
+    def _hints(self, *, fits: bool, seen: bool) -> list[Hint]:
+        """The keys that do something; ``fits``: nothing has to be scrolled to."""
         if self._busy:
             return [("esc", "leave; the result comes as an event")]
         if self._is_done:
@@ -270,10 +311,10 @@ class KillDialog(ModalScreen[bool]):
             return [("enter", "close"), *([("k", "send SIGKILL")] if offer else [])]
         hints: list[Hint] = [("esc", "leave it alone")]
         if self._can_run_plan():
-            enter = f"send SIG{self._request.signal}" if self._seen_whole else "see the rest first"
+            enter = f"send SIG{self._request.signal}" if seen else "see the rest first"
             hints.insert(0, ("enter", enter))
             hints.append(("← →", "another signal"))
-        if not self._seen_whole:
+        if not fits:
             hints.append(("↑ ↓", "scroll"))
         job = "only these" if self._request.job else "the whole job"
         return [*hints, ("j", job)]

@@ -21,7 +21,7 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.fix_lines import outcome_lines
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
-from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.dialog import body_height, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class RunDialog(ModalScreen[bool]):
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
-    RunDialog { align: center middle; background: transparent; }
-    RunDialog #plan, RunDialog #keys { height: auto; }
+    RunDialog #keys { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,n", "leave", "leave", id="dialog.leave"),
@@ -57,6 +56,8 @@ class RunDialog(ModalScreen[bool]):
         self._done = False
         self._shown: list[Line] = []
         self._end_seen = False
+        self._height = 1
+        """Lines of the question's pane."""
 
     def compose(self) -> ComposeResult:
         """Lines alone: nothing has to be typed."""
@@ -127,8 +128,9 @@ class RunDialog(ModalScreen[bool]):
     def _seen_whole(self) -> bool:
         """The end of the question has been on screen."""
         body = self.query_one("#plan", FixedLines)
-        if body.rows and body.size.height and body.top + body.body_height >= len(body.rows):
-            self._end_seen = True
+        if body.rows and body.size.height:
+            last = body.top + min(body.body_height, self._height)
+            self._end_seen = self._end_seen or last >= len(body.rows)
         return self._end_seen
 
     def action_undo(self) -> None:
@@ -183,19 +185,23 @@ class RunDialog(ModalScreen[bool]):
         body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
         if body != self._shown:  # another text has to be seen to its end anew
             self._shown, self._end_seen = body, False
-        self.query_one("#plan", FixedLines).show_lines(body)
+        for fits in (True, False):
+            keys = key_lines(self._hints(fits=fits, seen=fits), width, view.glyphs)
+            self._height = body_height(len(body), self.app.size.height, 1 + len(keys))
+            if self._height >= len(body):
+                break
+        plan = self.query_one("#plan", FixedLines)
+        plan.styles.height = self._height
+        plan.show_lines(body)
         self.call_after_refresh(self._show_keys)
 
     def _show_keys(self) -> None:
         view = self.cockpit.view
         if view is None or not self.is_attached:
             return
-        hints = self._hints()
-        plan = self.query_one("#plan", FixedLines)
-        if len(plan.rows) > plan.body_height > 0:
-            hints.append(("↑ ↓", "scroll"))
-        width = text_width(self.app.size.width)
-        lines = key_lines(hints, width, view.glyphs)
+        fits = len(self._shown) <= self._height
+        hints = self._hints(fits=fits, seen=fits or self._seen_whole)
+        lines = key_lines(hints, text_width(self.app.size.width), view.glyphs)
         self.query_one("#keys", FixedLines).show_lines([(), *lines])
 
     def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
@@ -209,14 +215,16 @@ class RunDialog(ModalScreen[bool]):
             return [*lines, (), *(((f" {foreign(one)} …", "dim"),) for one in said)]
         return lines
 
-    def _hints(self) -> list[Hint]:
+    def _hints(self, *, fits: bool, seen: bool) -> list[Hint]:
+        """The keys that do something; ``fits``: nothing has to be scrolled to."""
+        scroll = [] if fits else [("↑ ↓", "scroll")]
         if self._busy:
-            return [("esc", "leave; it goes on")]
+            return [("esc", "leave; it goes on"), *scroll]
         if self.is_over:
             can_undo = self._outcome is not None and self._outcome.undo is not None
-            return [("enter", "close"), *([("u", "undo")] if can_undo else [])]
-        hints: list[Hint] = [*self.more_hints(), ("esc", "leave it alone")]
-        yes = self.yes() if self._seen_whole else "see the rest first"
+            return [("enter", "close"), *([("u", "undo")] if can_undo else []), *scroll]
+        hints: list[Hint] = [*self.more_hints(), ("esc", "leave it alone"), *scroll]
+        yes = self.yes() if seen else "see the rest first"
         return [("enter", yes), *hints] if self.can_confirm() else hints
 
 

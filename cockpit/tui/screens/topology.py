@@ -10,6 +10,7 @@ from cockpit.tui.view import View
 class TopologyScreen(SubPage):
     """The matrix of ``nvidia-smi topo -m``, and which pairs have no peer access."""
 
+    OPENED_BY = "topology"
     HINTS = ("page.back",)
 
     def show(self, view: View) -> None:

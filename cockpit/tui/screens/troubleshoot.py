@@ -34,7 +34,14 @@ class TroubleshootScreen(FlowScreen):
     """``TroubleshootScreen(talk)``; the app keeps the talk."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "leave", "leave", id="flow.leave", tooltip="Back, or leave"),
+        Binding(
+            "escape,backspace",
+            "leave",
+            "leave",
+            id="flow.leave",
+            key_display="esc",
+            tooltip="Back, or leave",
+        ),
         Binding(
             "enter,y",
             "confirm",
@@ -65,9 +72,23 @@ class TroubleshootScreen(FlowScreen):
         Binding("up,k", "scroll('up')", "up", id="flow.up", show=False),
         Binding("down,j", "scroll('down')", "down", id="flow.down", show=False),
         # Priority: the list of options has the focus, and needs no pages.
-        Binding("pageup", "scroll('page_up')", "up", id="flow.page_up", show=False, priority=True),
         Binding(
-            "pagedown", "scroll('page_down')", "on", id="flow.page_down", show=False, priority=True
+            "pageup",
+            "scroll('page_up')",
+            "up",
+            id="flow.page_up",
+            show=False,
+            priority=True,
+            tooltip="The preview a page up",
+        ),
+        Binding(
+            "pagedown",
+            "scroll('page_down')",
+            "on",
+            id="flow.page_down",
+            show=False,
+            priority=True,
+            tooltip="The preview a page on",
         ),
         Binding("home,g", "scroll('home')", "start", id="flow.home", show=False),
         Binding("end,G", "scroll('end')", "end", id="flow.end", show=False),

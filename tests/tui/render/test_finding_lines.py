@@ -328,3 +328,12 @@ def test_three_findings_in_one_preview_each_fit_the_page():
     for one in three():
         text = "\n".join(plain(line) for line in finding_preview(one, a_snapshot(), 80, UTF8))
         assert one.fixes[0].value in text
+
+
+def test_where_evidence_was_read_is_not_cut_on_a_narrow_page():
+    one = rank_behind()
+    for width in (40, 80, 130):
+        words = " ".join(
+            plain(line).strip() for line in finding_page(one, a_snapshot(), width, UTF8)
+        )
+        assert "output of pid 4712, line 4711" in " ".join(words.split())

@@ -108,7 +108,7 @@ def test_a_refusal_stands_in_place_of_what_would_be_lost():
 def test_a_diff_has_its_colours_and_its_tabs_are_blanks():
     lines = preview_lines(replace(flows.PATCH, lines=("-\told", "+\tnew", "@@ x")), 80, UNICODE)
     roles = {plain(line).strip(): line[-1][1] for line in lines}
-    assert roles["-   old"] == "error"
+    assert roles["-   old"] == "removed"
     assert roles["+   new"] == "good"
     assert roles["@@ x"] == "accent"
 
@@ -218,3 +218,46 @@ def test_a_process_of_somebody_else_says_whose_it_is(own_uid, words):
     process = Process(pid=7, user="ml2", uid=1001)
     lines = owner_lines(process, own_uid, 80, Glyphs.unicode())
     assert "".join(text for line in lines for text, _ in line) == words
+
+
+def test_the_rest_of_a_folded_diff_line_does_not_look_like_a_line_of_its_own():
+    long = replace(flows.PATCH, lines=("-" + "x " * 60, " " + "y " * 60))
+    shown = [plain(line)[3:] for line in body_of(long, 80)]
+    assert all(line[0] in "- └" for line in shown)
+    assert [line[0] for line in shown] == ["-", "└", " ", "└"]
+
+
+def body_of(preview, width):
+    lines = preview_lines(preview, width, UNICODE)
+    return [line for line in lines if "x x" in plain(line) or "y y" in plain(line)]
+
+
+def test_without_colour_a_removed_line_is_not_underlined():
+    from cockpit.tui import theme
+
+    styles = next(one for one in theme.THEMES if one.name == theme.NO_COLOUR).variables
+    assert "underline" not in styles["line-removed-style"]  # it would hide `_`
+
+
+def test_the_class_of_a_choice_stands_near_its_title_on_a_wide_terminal():
+    rows = option_rows(flows.choosing().prompt, 200, UNICODE)
+    assert all(len(plain(row.line).rstrip()) < 100 for row in rows)
+
+
+def test_a_title_that_its_row_cuts_stands_whole_above_the_preview():
+    long = replace(flows.KILL, title="end 7002, which computes nothing and " + "waits " * 12)
+    page = flow_page(flows.choosing(long, flows.SUDO), "choose", None, 80, UNICODE)
+    assert "…" in plain(page.rows[0].line)
+    shown = " ".join(" ".join(texts(page.preview(0, None))).split())
+    assert long.title.strip() in shown
+    assert flows.SUDO.title not in " ".join(texts(page.preview(1, None)))
+
+
+def test_the_sign_of_an_error_carries_no_underlined_blanks():
+    line = found_lines([Found(mark="bad", what="Why?", sentence="So.")], 80, UNICODE)[0]
+    assert [text for text, role in line if role == "error"] == ["✗"]
+
+
+def test_in_ascii_a_cut_word_differs_from_a_sentence_and_dots_from_a_home_directory():
+    assert ASCII.text("train.py --config llama…") == "train.py --config llama~"
+    assert ASCII.text('start it with "cockpit run -- …"') == 'start it with "cockpit run -- ."'

@@ -156,6 +156,18 @@ def test_a_stray_says_why_in_a_sentence():
     assert "! Its parent is gone and it is idle." in page(process_page(stray, None, 80, UTF8))
 
 
+def test_a_long_value_of_the_environment_is_read_to_its_end():
+    path = ":".join(f"/opt/conda/envs/llm-{n}/lib" for n in range(12))
+    one = details(environment=(("LD_LIBRARY_PATH", path), ("HOME", "/root")))
+    lines = page(environment_lines(one, 80, UTF8)).splitlines()
+    assert "".join(line.strip() for line in lines[:-1]) == f"LD_LIBRARY_PATH={path}"
+    assert all(len(line) <= 80 for line in lines)
+    monster = details(environment=(("LS_COLORS", "x" * 5000),))
+    lines = page(environment_lines(monster, 80, UTF8)).splitlines()
+    assert len(lines) == 13
+    assert lines[-1].strip() == "… 5000 characters in all"
+
+
 def test_the_environment_can_be_searched_and_its_absence_has_a_reason():
     assert page(environment_lines(details(), 80, UTF8, "cuda")) == " CUDA_VISIBLE_DEVICES=0"
     hidden = details(environment=None, gaps={"environment": "no_permission"})
