@@ -159,7 +159,10 @@ def _fix(arguments: argparse.Namespace, settings: Settings) -> int:
         dry_run=arguments.dry_run,
     )
     if arguments.plain or arguments.dry_run:
-        return fix.run(settings, request, dry_run=arguments.dry_run)
+        report = arguments.report
+        return fix.run(settings, request, dry_run=arguments.dry_run, report=report)
+    if arguments.report is not None:
+        raise UsageError("`--report` goes with `--plain`; in the TUI `w` writes the report.")
     return _open_tui(settings, request)
 
 
@@ -287,7 +290,8 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     detach = new("detach", _detach, "leave it, without a trace")
     detach.add_argument("pid", type=int)
     _diagnose_arguments(new("diagnose", _diagnose, "why a run failed, from what it printed"))
-    usage = "cockpit fix [FLOW] [--pid PID] [--log FILE] [--plain] [--dry-run] [-- CMD…]"
+    usage = "cockpit fix [FLOW] [--pid PID] [--log FILE] [--plain [--report FILE]] [--dry-run] "
+    usage += "[-- CMD…]"
     what = "be led through a fix, with proof that it helped"
     _fix_arguments(new("fix", _fix, what, usage=usage))
     _bundle_arguments(new("bundle", _bundle, "an incident in one redacted file, for --replay"))
@@ -333,6 +337,7 @@ def _fix_arguments(fix: argparse.ArgumentParser) -> None:
     fix.add_argument("--log", metavar="FILE", help="what the run printed")
     fix.add_argument("--plain", action="store_true", help="line by line, without the TUI")
     fix.add_argument("--dry-run", action="store_true", help="only show what would run")
+    fix.add_argument("--report", metavar="FILE", help="with --plain: write a Markdown report")
 
 
 def _bundle_arguments(bundle: argparse.ArgumentParser) -> None:

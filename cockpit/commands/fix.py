@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from cockpit.commands import fix_lines
+from cockpit.commands import fix_lines, fix_report
 from cockpit.commands.ask import (
     agreed,
     answer,
@@ -25,7 +25,7 @@ from cockpit.commands.ask import (
 from cockpit.commands.kill import parse_target
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AnswerFlow, CancelFlow, StartFlow
-from cockpit.errors import CockpitError, LinkError
+from cockpit.errors import CockpitError, LinkError, UsageError
 from cockpit.model.flow import (
     Ask,
     Choose,
@@ -70,8 +70,15 @@ def request_of(
     )
 
 
-def run(settings: Settings, request: FlowRequest, *, dry_run: bool) -> int:
-    """0 only when a fix was seen to help; else 1; 130 after ctrl+c. Raises CockpitError."""
+def run(
+    settings: Settings, request: FlowRequest, *, dry_run: bool, report: str | None = None
+) -> int:
+    """0 only when a fix was seen to help; else 1; 130 after ctrl+c. Raises CockpitError.
+
+    ``report``: where it is written, whatever the end; a file that is there is refused before.
+    """
+    if report is not None and os.path.lexists(report):
+        raise UsageError(f"{clean(report)} is there already: it is not written over.")
     link = open_link(settings)
     try:
         first_tick(link)
@@ -81,6 +88,8 @@ def run(settings: Settings, request: FlowRequest, *, dry_run: bool) -> int:
         except KeyboardInterrupt:
             walk.stop()
             raise
+        finally:
+            walk.write_report(report)
     finally:
         link.close(may_kill=False)
         remove_log(link)
@@ -111,6 +120,18 @@ class _Walk:
                 _print(("", *fix_lines.wrapped(prompt.sentence, indent="")))
                 return 0 if prompt.verified else 1
             state = self._next(state)
+
+    def write_report(self, path: str | None) -> None:
+        """Of a flow that came to its end. That it cannot be written changes no exit status."""
+        state = self._state
+        if path is None or state is None or not isinstance(state.prompt, Ended):
+            return
+        lines = (clean(line) for line in state.prompt.report.splitlines())
+        try:
+            written = fix_report.write_report("".join(f"{line}\n" for line in lines), None, path)
+            tell(f"report: {clean(written)}")
+        except CockpitError as error:
+            tell(str(error))
 
     def stop(self) -> None:
         """After ctrl+c: stop what runs, say what was done, and leave. A second one waits no more.

@@ -508,3 +508,19 @@ def test_the_text_is_as_wide_as_the_terminal(fix: Start) -> None:
     walk.prompt()
     walk.end()
     assert 50 < max(len(line) for line in walk.said.splitlines()) <= 60
+
+
+def test_a_report_is_written_at_the_end_and_never_over_a_file(fix: Start, work: Path) -> None:
+    walk = fix("stray", "vram-held", "--report", "ticket.md")
+    walk.prompt()
+    walk.choose("end all 3 strays")
+    walk.answer("y")
+    walk.end()
+    written = work / "ticket.md"
+    assert written.stat().st_mode & 0o777 == 0o600
+    text = written.read_text()
+    assert text.startswith("# ")
+    assert "end all 3 strays" in text
+    again = fix("stray", "vram-held", "--report", "ticket.md")
+    assert again.end() == 2
+    assert written.read_text() == text

@@ -14,9 +14,9 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from cockpit.commands.fix_report import write_report
 from cockpit.errors import CockpitError
 from cockpit.model.flow import Choose, FlowAnswer, InTerminal
-from cockpit.tui.flow_report import write_report
 from cockpit.tui.flow_talk import FlowTalk
 from cockpit.tui.in_terminal import run_in_terminal
 from cockpit.tui.messages import RowChosen, RowHighlighted

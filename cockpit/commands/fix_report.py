@@ -10,18 +10,21 @@ from cockpit.model.flow import FlowId
 from cockpit.model.text import clean
 
 
-def write_report(text: str, flow: FlowId | None) -> str:
-    """Its path, in the current directory. Raises CockpitError; never writes over a file."""
+def write_report(text: str, flow: FlowId | None, path: str | None = None) -> str:
+    """Its path: the given one, else a new name in the current directory.
+
+    Raises CockpitError; never writes over a file.
+    """
     name = f"cockpit-report-{flow or 'none'}-{time.strftime('%Y%m%d-%H%M%S')}.md"
-    path = ""
     try:
-        path = os.path.join(os.getcwd(), name)
+        path = os.path.abspath(path or name)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(file, "w", encoding="utf-8", errors="replace") as out:
             out.write(text)
     except FileExistsError as error:
-        raise CockpitError(f"{clean(path)} is there already: it is not written over.") from error
+        there = clean(path or name)
+        raise CockpitError(f"{there} is there already: it is not written over.") from error
     except OSError as error:
         why = clean(error.strerror or str(error))
-        raise CockpitError(f"The report could not be written here: {why}.") from error
+        raise CockpitError(f"The report could not be written: {why}.") from error
     return path
