@@ -49,8 +49,11 @@ class _Group:
         return found
 
 
-def compare(dumps: Sequence[Dump]) -> tuple[FlightRow, ...]:
-    """What they say together, the clearest first; none for no dumps."""
+def compare(dumps: Sequence[Dump], but: Collection[int] = ()) -> tuple[FlightRow, ...]:
+    """What they say together, the clearest first; none for no dumps.
+
+    ``but``: ranks whose dump is there and cannot be used; they are not told as missing.
+    """
     groups = [one for one in _groups(dumps) if one.waiting()]
     busy = {rank for group in groups for rank in group.waiting()}
     rows = [row for group in groups for row in _judged(group, busy)]
@@ -60,7 +63,7 @@ def compare(dumps: Sequence[Dump]) -> tuple[FlightRow, ...]:
     if dumps and not rows:
         what = f"{_ranks(one.rank for one in dumps)} waited in no collective when this was written"
         rows = [FlightRow(kind="same", sentence=f"{what}.")]
-    return (*rows[:MOST_ROWS], *_missing(groups, dumps))
+    return (*rows[:MOST_ROWS], *_missing(groups, {*but, *(one.rank for one in dumps)}))
 
 
 def _groups(dumps: Sequence[Dump]) -> Iterator[_Group]:
@@ -182,7 +185,7 @@ def _not_begun(group: _Group, waiting: Mapping[int, int]) -> FlightRow | None:
     number = min(waiting.values())
     begun = [rank for rank, one in group.calls.items() if one.started >= number]
     idle = [rank for rank in group.calls if rank not in begun]
-    if not begun or not idle or len(idle) >= len(group.calls) - len(idle):
+    if not begun or not idle:
         return None
     call = _call_words(group, idle[0], number, with_number=True)
     said = (
@@ -210,9 +213,8 @@ def _alone(group: _Group, waiting: Mapping[int, int]) -> FlightRow:
     return FlightRow(kind="alone", sentence=f"{said}; no other rank's dump tells of this group.")
 
 
-def _missing(groups: Iterable[_Group], dumps: Sequence[Dump]) -> Iterator[FlightRow]:
-    there = {one.rank for one in dumps}
-    away = sorted({rank for group in groups for rank in group.key.ranks} - there)
+def _missing(groups: Iterable[_Group], there: Collection[int]) -> Iterator[FlightRow]:
+    away = {rank for group in groups for rank in group.key.ranks}.difference(there)
     if away:
         yield FlightRow(
             kind="missing",

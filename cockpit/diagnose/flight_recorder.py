@@ -87,8 +87,6 @@ class Dump:
 
     rank: int
     groups: Mapping[GroupKey, GroupCalls]
-    members: Mapping[str, tuple[int, ...]]
-    """Name of each group that the rank knows → its ranks, where they are recorded."""
     is_whole: bool
     """Nothing was pushed out of the buffer or left out: a group without a call has none."""
 
@@ -108,7 +106,6 @@ def read(raw: bytes, rank: int) -> Dump:
     return Dump(
         rank=rank,
         groups=_groups(entries, members, status),
-        members=members,
         is_whole=nothing if first is None else first == 0,
     )
 
@@ -116,7 +113,7 @@ def read(raw: bytes, rank: int) -> Dump:
 def _json(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("it is cut off or damaged") from error
 
 
