@@ -48,6 +48,15 @@ class _Group:
                 found[rank] = min((n for n in one.calls if n > one.completed), default=one.enqueued)
         return found
 
+    def held(self) -> set[int]:
+        """The ranks that wait for another one: not those that alone are not done yet."""
+        return {
+            rank
+            for rank, number in self.waiting().items()
+            if len(self.calls) == 1
+            or any(one.completed < number for other, one in self.calls.items() if other != rank)
+        }
+
 
 def compare(dumps: Sequence[Dump], but: Collection[int] = ()) -> tuple[FlightRow, ...]:
     """What they say together, the clearest first; none for no dumps.
@@ -55,7 +64,7 @@ def compare(dumps: Sequence[Dump], but: Collection[int] = ()) -> tuple[FlightRow
     ``but``: ranks whose dump is there and cannot be used; they are not told as missing.
     """
     groups = [one for one in _groups(dumps) if one.waiting()]
-    busy = {rank for group in groups for rank in group.waiting()}
+    busy = {rank for group in groups for rank in group.held()}
     rows = [row for group in groups for row in _judged(group, busy)]
     accusing = [row for row in rows if row.ranks]
     wrong = accusing or [row for row in rows if row.kind in ("behind", "mismatch", "not_begun")]

@@ -102,6 +102,12 @@ def test_who_is_kept_waiting_elsewhere_is_not_the_guilty_one() -> None:
     assert "of group 2 (mesh_tp)" in rows[0].sentence
 
 
+def test_a_rank_that_alone_is_not_done_with_the_call_before_is_behind_all_the_same() -> None:
+    late = dump(entry(40, "scheduled", line=38), first=39)
+    (row,) = told({0: waits(), 1: late})
+    assert (row.kind, row.ranks) == ("behind", (1,))
+
+
 def test_a_ring_of_waiting_ranks_accuses_nobody_alone() -> None:
     groups = {"1": [0, 1], "2": [0, 1]}
     rows = told(

@@ -152,7 +152,7 @@ def test_real_dumps_of_a_real_hang_name_the_rank(record: RunRecord, torch_python
     assert row.place == f"{PROGRAM}:{line} main"
     assert row.sentence == (
         "rank 1 has not called all_reduce number 4 (float32 [8, 4]) of group 0; rank 0 waits in "
-        f"it, called at hang.py:{line + 2}; its last one was all_reduce number 3 at "
+        f"it, called at hang.py:{line + 3}; its last one was all_reduce number 3 at "
         f"hang.py:{line}."
     )
 

@@ -1,10 +1,11 @@
 """Two ranks on the CPU: rank 1 leaves out the fourth collective. Each writes its flight record.
 
-gloo records since torch 2.8; a time-out writes nothing there, so the program does, as torch would.
+gloo records, too, in new versions; a time-out writes nothing there, so the program does, as torch would.
 Arguments: where to (PREFIX), a file for the ranks to meet.
 """
 
 import datetime
+import os
 import sys
 import time
 
@@ -15,20 +16,21 @@ import torch.multiprocessing as mp
 
 
 def main(rank: int, prefix: str, meet: str) -> None:
-    wait = datetime.timedelta(seconds=4)
+    wait = datetime.timedelta(seconds=60)
     dist.init_process_group(
         "gloo", init_method=f"file://{meet}", rank=rank, world_size=2, timeout=wait
     )
     values = torch.ones(8, 4)
     for _ in range(3):
         dist.all_reduce(values)
+        time.sleep(0.3)  # gloo's threads set its counter of what is done in no order
     if rank == 0:
-        work = dist.all_reduce(values, async_op=True)  # nobody comes
-        time.sleep(1)
-        del work
+        _work = dist.all_reduce(values, async_op=True)  # nobody comes
+    time.sleep(1)
     with open(f"{prefix}{rank}", "wb") as file:
         file.write(c10d._dump_fr_trace(True, True, False))
-    time.sleep(0 if rank == 0 else 1.5)
+    time.sleep(1)  # neither may see the other leave before it has written
+    os._exit(0)
 
 
 if __name__ == "__main__":
