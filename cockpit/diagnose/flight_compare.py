@@ -241,7 +241,7 @@ def _call_words(group: _Group, rank: int, number: int, *, with_number: bool = Fa
     name = shortened(clean(parts[0].name), 60) if parts else "a collective"
     numbered = f" number {number}" if with_number else ""
     sizes = [size for one in parts for size in one.sizes]
-    if not sizes:
+    if not sizes or name == "barrier":  # NCCL's is an all_reduce of one number
         return f"{name}{numbered}"
     kind = next((clean(name)[:20] for one in parts for name in one.dtypes), "")
     shape = f"{kind} [{', '.join(map(str, sizes[0]))}]".strip()

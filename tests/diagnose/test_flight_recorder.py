@@ -71,7 +71,9 @@ def test_a_root_that_is_done_already_waits_in_the_next_one() -> None:
 
 
 def test_a_rank_that_called_nothing_is_behind_at_the_first_one() -> None:
-    (row,) = told({0: dump(entry(1, "scheduled", sizes=(), name="all_reduce_barrier")), 1: dump()})
+    (row,) = told(
+        {0: dump(entry(1, "scheduled", sizes=((1,),), name="all_reduce_barrier")), 1: dump()}
+    )
     assert row.ranks == (1,)
     assert row.sentence == (
         "rank 1 has not called barrier number 1 of group 0; rank 0 waits in it, called at "
