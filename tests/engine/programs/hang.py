@@ -1,6 +1,6 @@
 """Two ranks on the CPU: rank 1 leaves out the fourth collective. Each writes its flight record.
 
-gloo records, too, in new versions; a time-out writes nothing there, so the program does, as torch would.
+gloo records, too, in new versions; its time-out writes nothing: the program does, as NCCL would.
 Arguments: where to (PREFIX), a file for the ranks to meet.
 """
 
