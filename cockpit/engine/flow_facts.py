@@ -19,6 +19,7 @@ from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
+from cockpit.engine.flight import flight_of
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.flow_subject import (
     age_s,
@@ -205,6 +206,7 @@ class Facts:
             before=self._before,
             checkup=self._checkup if "checkup" in needs else None,
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
+            flight=flight_of(self._record(request.run)) if "flight" in needs else (),
             origins=self._origins or {},
             is_located=self._rerun is not None,
             answers=answers,

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from cockpit.model.checkup import Checkup
 from cockpit.model.finding import Finding
+from cockpit.model.flight import FlightRow
 from cockpit.model.flow import Done, FlowId, FlowRequest, Found
 from cockpit.model.memory import Census, Stacks
 from cockpit.model.process import Process
@@ -19,7 +20,7 @@ from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings"]
+Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings", "flight"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 
@@ -42,6 +43,8 @@ class Known:
     """How the run went before anything was changed."""
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
+    flight: tuple[FlightRow, ...] = ()
+    """What the ranks' flight recorders say together; empty: there is no dump."""
     census: Census | None = None
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a variable of the run → where it is set."""

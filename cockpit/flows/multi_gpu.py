@@ -6,14 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
-from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.flows.flow import Check, Flow, Judged, Known, Mark, Remedy
+from cockpit.model.flight import FlightKind, FlightRow, is_users_own
 from cockpit.model.flow import Found
 from cockpit.model.memory import Stacks
-from cockpit.model.text import clean, plural
+from cockpit.model.text import clean, plural, sentence
 
 IDLE_PCT, SPIN_PCT = 10.0, 95.0
 """Utilisation of a GPU whose rank computes nothing, and of one whose rank waits in NCCL."""
-_NOT_USERS = ("site-packages/", "dist-packages/", "/torch/", "<frozen", "<string>", "lib/python3")
+_MARKS: dict[FlightKind, Mark] = {
+    "behind": "bad",
+    "mismatch": "bad",
+    "not_begun": "bad",
+    "same": "note",
+    "alone": "note",
+    "missing": "unknown",
+    "unread": "unknown",
+}
 
 
 def place_of(stacks: Stacks) -> str:
@@ -21,7 +30,7 @@ def place_of(stacks: Stacks) -> str:
     thread = next((one for one in stacks.threads if one.is_training), None)
     if thread is None or not thread.frames:
         return "no Python frame"
-    own = [one for one in thread.frames if not any(part in one for part in _NOT_USERS)]
+    own = [one for one in thread.frames if is_users_own(one)]
     return clean((own or thread.frames)[0])
 
 
@@ -82,6 +91,20 @@ def _in_collective(stacks: Stacks) -> bool:
     return thread is not None and any(word in one for one in thread.frames[:8] for word in words)
 
 
+def recorded(known: Known) -> tuple[FlightRow, int | None] | None:
+    """The row of the flight recorder that accuses one rank, and its pid while it lives.
+
+    None: it accuses nobody, or several.
+    """
+    rows = [one for one in known.flight if one.ranks]
+    accused = {rank for one in rows for rank in one.ranks}
+    if len(accused) != 1:
+        return None
+    rank = next(iter(accused))
+    alive = [one.pid for one in known.snapshot.processes if one.rank == rank]
+    return rows[0], next((pid for pid in known.stacks if pid in alive), None)
+
+
 def rank_name(known: Known, pid: int) -> str:
     """``rank 3 (pid 4711)``."""
     process = next((one for one in known.snapshot.processes if one.pid == pid), None)
@@ -98,19 +121,51 @@ def _ranks(known: Known) -> Iterator[Found]:
         yield Found(mark="note", what=what, sentence=f"{place}: {names}{more}.")
 
 
+def _flight(known: Known) -> Iterator[Found]:
+    what = "What does the flight recorder say?"
+    for row in known.flight:
+        yield Found(mark=_MARKS[row.kind], what=what, sentence=sentence(row.sentence))
+
+
 def _odd(known: Known) -> Judged:
     odd = odd_one(known)
-    if odd is None:
-        if len(known.stacks) < 2:
+    if odd is not None:
+        return "bad", f"{rank_name(known, odd[0])} is at {odd[1]}; the others wait for it."
+    named = recorded(known)
+    if named is not None:
+        pid = named[1]
+        if pid is None:
             return None
-        return "unknown", "No single rank is elsewhere than the others."
-    return "bad", f"{rank_name(known, odd[0])} is at {odd[1]}; the others wait for it."
+        at = f"{rank_name(known, pid)} is at {place_of(known.stacks[pid])}"
+        return "bad", f"{at}; by the flight recorder the others wait for it."
+    if len(known.stacks) < 2:
+        return None
+    return "unknown", "No single rank is elsewhere than the others."
+
+
+def _guilty_line(known: Known) -> tuple[str, str] | None:
+    """(place, why just this one): by the stacks, for they are of now; else by the dumps."""
+    waiting = "This is the line at which the others are kept waiting."
+    odd = odd_one(known)
+    if odd is not None:
+        return odd[1], waiting
+    named = recorded(known)
+    if named is None:
+        return None
+    row, pid = named
+    if pid is not None:
+        return place_of(known.stacks[pid]), waiting
+    if row.place is None:
+        return None
+    behind = "The rank came to this collective, and not to the next one."
+    other = "The rank's call that the others do not go on with."
+    return clean(row.place), behind if row.kind == "behind" else other
 
 
 def _edit(known: Known) -> Iterator[Remedy]:
-    odd = odd_one(known)
-    if odd is not None:
-        file, _, rest = odd[1].rpartition(":")
+    guilty = _guilty_line(known)
+    if guilty is not None:
+        file, _, rest = guilty[0].rpartition(":")
         line = rest.split(" ")[0]
         if file and line.isdigit():
             yield Remedy(
@@ -120,7 +175,7 @@ def _edit(known: Known) -> Iterator[Remedy]:
                     "suggestion": "All ranks have to make the same calls: no collective inside a "
                     "branch that only some take, no long work of one rank before one.",
                 },
-                because="This is the line at which the others are kept waiting.",
+                because=guilty[1],
             )
 
 
@@ -145,7 +200,8 @@ def _again(known: Known) -> Iterator[Remedy]:
         yield from reruns.rerun(
             known,
             title="start it again with the diagnostics on",
-            because="NCCL's log and the flight recorder name the rank if it hangs again.",
+            because="If it hangs again, each rank writes down its last collectives when NCCL's "
+            "time-out comes (10 minutes, if the run sets no other): this flow then compares them.",
             setting="hang_diagnostics",
         )
         if not reruns.changed(known):
@@ -172,6 +228,7 @@ FLOW = Flow(
         Check("What does the diagnosis say?", looks.diagnosed),
         looks.live,
         _ranks,
+        _flight,
         Check("The odd one?", _odd),
         Check("Xids?", looks.xids),
         Check("Can it be started again?", looks.command_line),
@@ -187,7 +244,7 @@ FLOW = Flow(
         reruns.from_diagnosis,
     ),
     questions=(looks.WHICH,),
-    needs=frozenset({"command", "stacks"}),
+    needs=frozenset({"command", "stacks", "flight"}),
     good="All ranks go on.",
     is_of_a_run=True,
 )

@@ -17,7 +17,7 @@ _STACKS = Row(
 _RECORDER = Row(
     "env",
     "Let the next run record its collectives",
-    "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1",
     "`torchfrtrace` then names rank and line (older: TORCH_NCCL_TRACE_BUFFER_SIZE)",
     loses="a little speed",
 )
