@@ -152,7 +152,10 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
         "the next steps are slower: they ask the driver for memory again",
     ),
     "set": ("set {name} to {value} in pid {pid}", "nothing"),
-    "history": ("{name} recording allocations in pid {pid}", "about 2 µs an allocation"),
+    "history": (
+        "{name} recording allocations in pid {pid}",
+        "about 2 µs an allocation; each look at its memory makes one step longer (up to 0.7 s)",
+    ),
     "snapshot": ("write a memory snapshot of pid {pid}", "one step takes longer (up to 1 s)"),
     "profile": ("profile {steps} steps of pid {pid}", "these steps are slower"),
     "free_frames": (
