@@ -167,6 +167,30 @@ def test_a_syntax_error_from_the_editor_is_told_with_its_line(script: Path):
     assert "does not compile: line 5" in outcome.sentence
 
 
+def test_without_a_place_for_a_backup_the_change_is_told_as_it_is(
+    script: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    changed = SOURCE.replace("model(x)", "model(x.cuda())")
+    action = edited(script, changed)
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    outcome = action.run(CONSOLE)
+    assert (outcome.ok, outcome.undo, script.read_text()) == (True, None, changed)
+    assert "was changed in" in outcome.sentence
+    assert "it cannot be taken back from here: its backup cannot be written" in outcome.sentence
+    assert "not changed" not in outcome.sentence
+
+
+def test_no_way_back_is_promised_where_nothing_can_be_kept(
+    script: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    editor = {"EDITOR": "nano", "PATH": str(programs)}
+    assert EditByHand(str(script), 5, (), "do it", environ=editor).preview().undo is not None
+    monkeypatch.setattr("cockpit.act.editor.state_directory", lambda _: None)
+    assert EditByHand(str(script), 5, (), "do it", environ=editor).preview().undo is None
+
+
 # ── patch or editor
 
 

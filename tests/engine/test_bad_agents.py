@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.memory import RunRequest
 from cockpit.model.run import Run
 from tests.agent.talk import wait_for
-
-Says = Callable[[str], Any]
 
 
 class Liar:
