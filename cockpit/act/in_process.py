@@ -13,7 +13,7 @@ import msgspec
 
 from cockpit.act.action import Console
 from cockpit.errors import CockpitError, RefusedError
-from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
+from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget
 from cockpit.model.memory import RunOutcome, RunRequest
 from cockpit.model.remedy import Compared, Outcome, Preview, UndoRecord
 from cockpit.model.run import RunDevice
@@ -38,12 +38,11 @@ class Kills(Protocol):
 
 
 class KillProcesses:
-    """SIGTERM first; :meth:`harder` is the SIGKILL for who is still there, a fix of its own."""
+    """The signal of the request; SIGKILL for who is still there is another fix (flows/kills.py)."""
 
     def __init__(self, kills: Kills, request: KillRequest) -> None:
         self._kills, self._request = kills, request
         self._plan: KillPlan | None = None
-        self._survivors: tuple[Target, ...] = ()
 
     def preview(self) -> Preview:
         """A new plan each time; the one shown last is the one that runs."""
@@ -83,18 +82,7 @@ class KillProcesses:
         if plan is None:
             raise RefusedError("Look at what it would do first: there is no plan to run.")
         # who shows the preview has asked for the typed text, which the plan compares once more
-        results = self._kills.run(plan.id, plan.typed, console.say)
-        self._survivors = _survivors(plan, results)
-        return _outcome_of(plan, results)
-
-    def harder(self) -> KillProcesses | None:
-        """SIGKILL to who outlived the last run; None where that would not help."""
-        if not self._survivors:
-            return None
-        request = msgspec.structs.replace(
-            self._request, targets=self._survivors, signal="KILL", job=False, named=False
-        )
-        return KillProcesses(self._kills, request)
+        return _outcome_of(plan, self._kills.run(plan.id, plan.typed, console.say))
 
 
 def _title(plan: KillPlan, sent: list[PlannedTarget]) -> str:
@@ -108,15 +96,6 @@ def _target_line(plan: KillPlan, target: PlannedTarget) -> str:
     told = target.refusal_sentence if target.refusal else f"SIG{plan.signal}"
     note = f"; {target.note}" if target.note else ""
     return clean(f"{head} {target.command}: {told}{note}")
-
-
-def _survivors(plan: KillPlan, results: tuple[KillResult, ...]) -> tuple[Target, ...]:
-    offered = {result.pid for result in results if result.offer_kill}
-    return tuple(
-        Target(pid=target.pid, start_ticks=target.start_ticks)
-        for target in plan.targets
-        if target.pid in offered
-    )
 
 
 def _outcome_of(plan: KillPlan, results: tuple[KillResult, ...]) -> Outcome:
@@ -166,21 +145,13 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
 }
 _WHEN = {"free_frames": "as soon as no cell runs, on the kernel's own thread"}
 _AT_STEP = "at the next optimizer step, on its own thread"
-PASTE = (
-    "import gc, sys, torch",
-    "sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None",
-    "get_ipython().InteractiveTB.tb = get_ipython().last_execution_result = None",
-    "gc.collect(); torch.cuda.empty_cache()",
-)
-"""What a person can paste into a cell where the notebook has no agent."""
 
 
 class InRun:
     """One operation in one attached run, with what its allocator held before and after."""
 
-    def __init__(self, request: RunRequest, do: DoInRun, *, loses: str | None = None) -> None:
-        """``loses`` in place of the usual sentence of the operation."""
-        self._request, self._do, self._loses = request, do, loses
+    def __init__(self, request: RunRequest, do: DoInRun) -> None:
+        self._request, self._do = request, do
 
     def preview(self) -> Preview:
         """Asks nobody."""
@@ -195,7 +166,7 @@ class InRun:
             form="operation",
             lines=(clean(told), _WHEN.get(request.op, _AT_STEP)),
             risk="confirm",
-            loses=self._loses or loses,
+            loses=loses,
             verify="what the allocator holds before and after is compared",
             undo="The old value is set again." if request.op == "set" else None,
         )
@@ -207,7 +178,7 @@ class InRun:
 
 
 def undo_setting(do: DoInRun) -> Callable[[UndoRecord, Console], Outcome]:
-    """The Undo of ``kind="setting"``. The callable may raise CockpitError: the run has ended."""
+    """What takes back a record of ``kind="setting"``. It may raise CockpitError: the run ended."""
 
     def undo(record: UndoRecord, console: Console) -> Outcome:
         try:

@@ -39,10 +39,9 @@ def test_the_preview_names_each_target_and_the_outcome_what_came_back(
     assert "freed 14.3 of 14.3 GiB" in outcome.sentence
     (compared,) = outcome.compared
     assert (compared.before, compared.after) == ("14.3 GiB", "0 B")
-    assert fix.harder() is None
 
 
-def test_who_ignores_sigterm_is_offered_sigkill_with_the_pid_typed(
+def test_who_ignores_sigterm_is_ended_by_sigkill_with_the_pid_typed(
     kills_of: Make, procs: Procs
 ) -> None:
     pid = procs.start(IGNORE_TERM)
@@ -51,7 +50,7 @@ def test_who_ignores_sigterm_is_offered_sigkill_with_the_pid_typed(
     outcome = fix.run(console())
     assert outcome.verified is False
     assert alive(pid)
-    harder = fix.harder()
+    harder = KillProcesses(kills_of(FakeVram({pid: HELD})), ask(pid, signal="KILL"))
     preview = harder.preview()
     assert (preview.title, preview.typed) == (f"SIGKILL to pid {pid}", str(pid))
     assert harder.run(console()).verified is True
@@ -109,7 +108,8 @@ request = KillRequest(targets=(target,), grace_s=0.5)
 fix = KillProcesses(machine._kills, request)
 print(fix.preview().title == f"SIGTERM to pid {holder.pid}")
 print(fix.run(Console(say=lambda line: None)).verified)
-harder = fix.harder()
+request = KillRequest(targets=(target,), signal="KILL")
+harder = KillProcesses(machine._kills, request)
 print(harder.preview().typed == str(holder.pid))
 outcome = harder.run(Console(say=lambda line: None))
 print(outcome.verified, outcome.compared[0].after)
