@@ -13,13 +13,13 @@ from typing import Any, Literal
 from cockpit.model.checkup import Checkup
 from cockpit.model.finding import Finding
 from cockpit.model.flow import Done, FlowId, FlowRequest, Found
-from cockpit.model.memory import Census, Stacks
+from cockpit.model.memory import Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings"]
+Need = Literal["checkup", "stacks", "command", "origins", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 
@@ -42,7 +42,6 @@ class Known:
     """How the run went before anything was changed."""
     checkup: Checkup | None = None
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
-    census: Census | None = None
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a variable of the run → where it is set."""
     is_located: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from cockpit.flows.flow import Known, Remedy
@@ -22,12 +22,10 @@ def rerun(
     title: str,
     because: str,
     setting: str | None = None,
-    environment: Mapping[str, str] | None = None,
     unset: tuple[str, ...] = (),
     freest_gpu: bool = False,
     halve_batch: bool = False,
     after: int = 0,
-    final: bool = True,
 ) -> Iterator[Remedy]:
     """The run's own command with one thing changed. None where its command is not known.
 
@@ -39,13 +37,12 @@ def rerun(
         "title": title,
         "of": known.command.argv,  # half of 16 is another fix than half of 32
         "setting": setting,
-        "environment": tuple(sorted((environment or {}).items())),
         "unset": unset,
         "freest_gpu": freest_gpu,
         "halve_batch": halve_batch,
         "after": after,
     }
-    yield Remedy("relaunch", values, because=because, final=final)
+    yield Remedy("relaunch", values, because=because, final=True)
 
 
 def change(known: Known, meaning: str, value: str, title: str, because: str) -> Iterator[Remedy]:
