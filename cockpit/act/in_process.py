@@ -1,13 +1,12 @@
 """A kill, or an operation in an attached run, as a fix with a preview and an outcome.
 
-Both are done by what the engine has already: the kill by :class:`Kills`, which judges, pins and
-proves; the operation by a callable of the engine's. Here they only get the shape of an Action.
+Both are done by callables of the engine's, which judge, pin and prove. Here they only get the
+shape of an Action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -25,29 +24,23 @@ DoInRun = Callable[[RunRequest, Callable[[str], None]], RunOutcome]
 # -- the kill
 
 
-class Kills(Protocol):
-    """A machine's kill: :class:`cockpit.act.signal.Kills`, or the demo's."""
-
-    def plan(self, request: KillRequest) -> KillPlan:
-        """Changes nothing."""
-
-    def run(
-        self, plan_id: str, typed: str | None, say: Callable[[str], None]
-    ) -> tuple[KillResult, ...]:
-        """Signals, waits, proves."""
+PlanKill = Callable[[KillRequest], KillPlan]
+"""A machine's own: changes nothing. Raises RefusedError."""
+RunKill = Callable[[str, str | None, Callable[[str], None]], tuple[KillResult, ...]]
+"""By the plan's id, with what was typed: signals, waits, proves. Raises RefusedError."""
 
 
 class KillProcesses:
     """The signal of the request; SIGKILL for who is still there is another fix (flows/kills.py)."""
 
-    def __init__(self, kills: Kills, request: KillRequest) -> None:
-        self._kills, self._request = kills, request
+    def __init__(self, request: KillRequest, plan: PlanKill, run: RunKill) -> None:
+        self._request, self._make_plan, self._run_plan = request, plan, run
         self._plan: KillPlan | None = None
 
     def preview(self) -> Preview:
         """A new plan each time; the one shown last is the one that runs."""
         try:
-            plan = self._kills.plan(self._request)
+            plan = self._make_plan(self._request)
         except CockpitError as error:
             return self._refused(str(error))
         self._plan = plan
@@ -82,7 +75,7 @@ class KillProcesses:
         if plan is None:
             raise RefusedError("Look at what it would do first: there is no plan to run.")
         # who shows the preview has asked for the typed text, which the plan compares once more
-        return _outcome_of(plan, self._kills.run(plan.id, plan.typed, console.say))
+        return _outcome_of(plan, self._run_plan(plan.id, plan.typed, console.say))
 
 
 def _title(plan: KillPlan, sent: list[PlannedTarget]) -> str:

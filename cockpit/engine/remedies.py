@@ -24,11 +24,11 @@ from cockpit.diagnose.wheels import fitting_build
 from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
-from cockpit.engine.machine import Machine, Say
+from cockpit.engine.machine import Machine
 from cockpit.engine.relaunches import ask_help, relaunch
 from cockpit.errors import CockpitError, UsageError
 from cockpit.flows.flow import Known, Remedy
-from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.model.action import KillRequest, Target
 from cockpit.model.memory import RunRequest
 from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
@@ -85,25 +85,10 @@ class _Wanted:
     machine: Machine
 
 
-class _Kills:
-    """The machine's own kill, in the shape that the Action wants."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
-    def plan(self, request: KillRequest) -> KillPlan:
-        """Changes nothing."""
-        return self._machine.plan_kill(request)
-
-    def run(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
-        """Signals, waits, proves."""
-        return self._machine.run_kill(plan_id, typed, say)
-
-
 def _kill(of: _Wanted) -> Action:
     targets = tuple(Target(pid=pid, start_ticks=ticks) for pid, ticks in of.values["targets"])
     request = KillRequest(targets=targets, signal=of.values["signal"], job=of.values["job"])
-    return KillProcesses(_Kills(of.machine), request)
+    return KillProcesses(request, of.machine.plan_kill, of.machine.run_kill)
 
 
 def _operation(of: _Wanted) -> Action:
