@@ -5,7 +5,9 @@ Everything that touches this host is made for a live machine only.
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -36,6 +38,7 @@ JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
 ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
 """Kinds that a demo has, too: they end in the machine's own actions, or in words."""
+_PYTHON = re.compile(r"python3\.\d+")
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
 """A line with one of these is for a person to read, not for exec."""
 
@@ -139,7 +142,17 @@ def _ask_help(of: _Wanted) -> Action | None:
 def _patch(of: _Wanted) -> Action | None:
     frames = of.known.fact("frames") or [of.values["place"]]
     places = locate(frames, of.known.command.cwd if of.known.command else of.known.request.cwd)
-    return suggest_first(of.values["kind"], places, dict(of.values["facts"]))
+    facts = {"python_version": _python_version(of.known), **dict(of.values["facts"])}
+    return suggest_first(of.values["kind"], places, facts)
+
+
+def _python_version(known: Known) -> str | None:
+    """As its agent tells, else as the file is called that its interpreter leads to."""
+    if known.run is not None and known.run.python_version is not None:
+        return known.run.python_version
+    path = known.command.interpreter if known.command is not None else None
+    name = os.path.basename(os.path.realpath(path)) if path else ""
+    return name.removeprefix("python") if _PYTHON.fullmatch(name) else None
 
 
 def _edit(of: _Wanted) -> Action | None:

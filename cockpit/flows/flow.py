@@ -22,6 +22,9 @@ from cockpit.model.snapshot import Snapshot
 Need = Literal["checkup", "stacks", "command", "origins", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
+_AMPERE = 8.0
+"""Compute capability of the first generation with bf16."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -76,6 +79,13 @@ class Known:
         told = asked.log or asked.run or asked.pid or asked.command
         return not told and self.finding is None
 
+    @property
+    def has_bf16(self) -> bool:
+        """The card, or each that the run may get, has bf16 in its tensor cores (Ampere); one whose
+        compute capability is not known counts as new."""
+        meant = [one for one in self.snapshot.gpus if self.gpu in (None, one.index)]
+        return all(_number(one.compute_capability) >= _AMPERE for one in meant)
+
     def may_end(self, process: Process) -> bool:
         """An own process, or root asks. The plan of the kill decides; this only chooses offers."""
         return process.start_ticks is not None and self.uid in (0, process.uid)
@@ -99,6 +109,13 @@ class Known:
         if self.process is not None and self.process.devices:
             return self.process.devices[0].gpu
         return 0 if len(self.snapshot.gpus) == 1 else None
+
+
+def _number(capability: str | None) -> float:
+    try:
+        return float(capability or _AMPERE)
+    except ValueError:
+        return _AMPERE
 
 
 Mark = Literal["ok", "bad", "note", "unknown"]

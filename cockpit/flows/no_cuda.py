@@ -114,7 +114,8 @@ def _program(known: Known) -> Iterator[Remedy]:
     if "code_uses_cpu" in causes(known):
         because = "Nothing is broken: the program itself asks for the CPU."
         yield from reruns.change(known, "device", "cuda", "ask for the GPU", because)
-        yield from reruns.patch(known, "to_device", "Model and data have to be on the same device.")
+        because = "Model and data have to be on the same device."
+        yield from reruns.patch(known, "to_device", because, on_cpu=known.is_live)
 
 
 def _end_first(known: Known) -> Iterator[Remedy]:

@@ -170,9 +170,7 @@ def _growing(known: Known) -> Iterator[Remedy]:
 
 def _patches(known: Known) -> Iterator[Remedy]:
     if known.cause in _OUR_SIZE:
-        because = "Halves the activations on compute capability 8.0 and newer."
-        yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
-        yield from reruns.patch(known, "autocast_bf16", because)
+        yield from reruns.in_bf16(known, "Halves the activations.")
         because = "Most activations are computed again instead of kept: about 30 % more time."
         yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
         yield from reruns.patch(known, "gradient_checkpointing", because)

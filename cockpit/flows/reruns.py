@@ -69,6 +69,13 @@ def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remed
         yield Remedy("patch", values, because=because)
 
 
+def in_bf16(known: Known, because: str) -> Iterator[Remedy]:
+    """By an option of its own, else in its source; not for a card that would compute it slowly."""
+    if known.has_bf16:
+        yield from change(known, "precision", "bf16", "compute in bf16", because)
+        yield from patch(known, "autocast_bf16", because)
+
+
 def changed(known: Known) -> list[Done]:
     """What was changed in this flow, and not taken back: source or environment of the run."""
     return [
