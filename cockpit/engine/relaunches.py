@@ -73,8 +73,8 @@ def _before(known: Known, command: RunCommand) -> RunMeasure:
 
 
 def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:
-    if values.get("halve_batch"):
-        return changes.halve(command, script_of(command, known))
+    if values.get("halve"):
+        return changes.halve(command, script_of(command, known), values["halve"])
     if "change" in values:
         meaning, value = values["change"]
         return changes.set_argument(command, meaning, value, script_of(command, known))

@@ -118,6 +118,12 @@ def _program(known: Known) -> Iterator[Remedy]:
         yield from reruns.patch(known, "to_device", because, on_cpu=known.is_live)
 
 
+def _checkpoint(known: Known) -> Iterator[Remedy]:
+    if "checkpoint_device" in causes(known):
+        because = "The GPU that it was saved on is not there for this process."
+        yield from reruns.patch(known, "map_location", because, cannot_load=True)
+
+
 def _end_first(known: Known) -> Iterator[Remedy]:
     """A process that computes on the CPU goes on there, whatever is changed."""
     if causes(known) and known.command is not None:
@@ -140,6 +146,7 @@ FLOW = Flow(
     offers=(
         reruns.after_patch,
         _program,
+        _checkpoint,
         _visible,
         _libraries,
         _origins,

@@ -24,10 +24,12 @@ def rerun(
     setting: str | None = None,
     unset: tuple[str, ...] = (),
     freest_gpu: bool = False,
-    halve_batch: bool = False,
+    halve: str | None = None,
     after: int = 0,
 ) -> Iterator[Remedy]:
     """The run's own command with one thing changed. None where its command is not known.
+
+    ``halve``: ``batch`` or ``eval_batch``.
 
     ``after``: so many changes of its source; with one more it is another fix.
     """
@@ -39,7 +41,7 @@ def rerun(
         "setting": setting,
         "unset": unset,
         "freest_gpu": freest_gpu,
-        "halve_batch": halve_batch,
+        "halve": halve,
         "after": after,
     }
     yield Remedy("relaunch", values, because=because, final=True)
@@ -74,6 +76,15 @@ def in_bf16(known: Known, because: str) -> Iterator[Remedy]:
     if known.has_bf16:
         yield from change(known, "precision", "bf16", "compute in bf16", because)
         yield from patch(known, "autocast_bf16", because)
+
+
+def own_device(known: Known) -> Iterator[Remedy]:
+    """Where all ranks came onto one card: each takes its own, and no checkpoint goes back to it."""
+    if known.cause in ("duplicate_gpu", "oom_ranks_on_one_gpu"):
+        yield from patch(known, "set_device", "Each rank has to take its own card.")
+    if known.cause == "oom_ranks_on_one_gpu":
+        because = "What was saved on GPU 0 is loaded to GPU 0 by every rank."
+        yield from patch(known, "map_location", because)
 
 
 def changed(known: Known) -> list[Done]:

@@ -30,9 +30,10 @@ MACHINE.source = "live"  # patches are for this host's files
 
 
 def offered(finding: Finding, folder: Path, **changes: Any) -> dict[str, Any]:
-    """Kind of the change → the action, as the engine makes it of what the flow offers."""
+    """Kind of the change, or title of the new start → the action, as the engine makes it of what
+    the flow offers."""
     command = RunCommand(
-        argv=("python", "train.py"),
+        argv=changes.pop("argv", ("python", "train.py")),
         cwd=str(folder),
         uid=os.geteuid(),
         source="typed",
@@ -52,21 +53,17 @@ def offered(finding: Finding, folder: Path, **changes: Any) -> dict[str, Any]:
     )
     looked = machine.looked(FLOWS[finding.flow], State(), known)  # type: ignore[index]
     return {
-        one.values["kind"]: remedies.build(one, known, MACHINE)
+        one.values.get("kind") or one.values["title"]: remedies.build(one, known, MACHINE)
         for one in looked.remedies
-        if one.kind == "patch"
+        if one.kind in ("patch", "relaunch")
     }
 
 
-def of_log(folder: Path, source: str, line: int, *lines: str) -> Finding:
-    """What is diagnosed of a traceback that ends in ``line`` of train.py."""
-    (folder / "train.py").write_text(source)
-    text = (
-        "Traceback (most recent call last):",
-        f'  File "{folder}/train.py", line {line}, in <module>',
-        *lines,
-    )
-    return diagnose(io.BytesIO("\n".join(text).encode() + b"\n"))
+def of_log(folder: Path, error: str, *frames: tuple[int, str], prefix: str = "") -> Finding:
+    """What is diagnosed of a traceback: (line of train.py, function) for each frame of it."""
+    places = [f'  File "{folder}/train.py", line {line}, in {name}' for line, name in frames]
+    lines = ("Traceback (most recent call last):", *places, error)
+    return diagnose(io.BytesIO("".join(f"{prefix}{one}\n" for one in lines).encode()))
 
 
 def found(cause: str, flow: str, place: str) -> Finding:
@@ -119,3 +116,90 @@ def test_workers_of_a_python_that_imports_the_script_anew_need_a_guard(
     interpreter = str(python) if name else None
     action = offered(finding, tmp_path, run=run, interpreter=interpreter)["dataloader"]
     assert isinstance(action, Patch) is certain
+
+
+LOADS = """import torch
+model = Net().to("cuda")
+saved = torch.load("best.pt")
+model.load_state_dict(saved["model"])
+"""
+LOADED = ['-saved = torch.load("best.pt")', '+saved = torch.load("best.pt", map_location="cpu")']
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: Attempting to deserialize object on CUDA device 3 but "
+        "torch.cuda.device_count() is 1. Please use torch.load with map_location to map your "
+        "storages to an existing device.",
+        "RuntimeError: Attempting to deserialize object on a CUDA device but "
+        "torch.cuda.is_available() is False. If you are running on a CPU-only machine, please "
+        "use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.",
+    ],
+)
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_checkpoint_of_a_gpu_that_is_not_there_is_loaded_into_host_memory(
+    tmp_path: Path, error: str, copied: bool
+) -> None:
+    """Whatever is done with it then: as it is, it cannot be loaded at all."""
+    source = LOADS if copied else LOADS.replace("model.load_state_dict", "anything")
+    (tmp_path / "train.py").write_text(source)
+    finding = of_log(tmp_path, error, (3, "<module>"))
+    assert (finding.flow, finding.cause) == ("no-cuda", "checkpoint_device")
+    assert changed(offered(finding, tmp_path)["map_location"]) == LOADED
+
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.10 GiB of which 1.00 GiB is free. {others}Including non-PyTorch memory, this "
+    "process has {own} GiB memory in use. Of the allocated memory {held} GiB is allocated by "
+    "PyTorch, and 10.00 MiB is reserved by PyTorch but unallocated."
+)
+
+
+def test_ranks_that_load_onto_one_gpu_load_into_host_memory_and_take_their_own(
+    tmp_path: Path,
+) -> None:
+    source = LOADS.replace("model =", "torch.distributed.init_process_group()\nmodel =")
+    (tmp_path / "train.py").write_text(source)
+    others = "".join(f"Process {pid} has 19.50 GiB memory in use. " for pid in (100, 101, 102))
+    error = OOM.format(others=others, own="19.50", held="19.00")
+    finding = of_log(tmp_path, error, (4, "<module>"), prefix="[rank1]: ")
+    assert (finding.flow, finding.cause) == ("oom", "oom_ranks_on_one_gpu")
+    found = offered(finding, tmp_path)
+    assert changed(found["map_location"]) == LOADED
+    assert any("set_device" in one for one in changed(found["set_device"]))
+
+
+EVALUATES = """import torch
+
+
+def evaluate(model, loader):
+    for x, y in loader:
+        model(x)
+    return 1
+
+
+evaluate(model, loader)
+"""
+HALVED = "halve the batch of the evaluation"
+
+
+def test_an_oom_in_the_evaluation_halves_its_batch_and_keeps_no_graph(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EVALUATES)
+    error = OOM.format(others="", own="78.10", held="77.00")
+    finding = of_log(tmp_path, error, (10, "<module>"), (6, "evaluate"))
+    argv = ("python", "train.py", "--batch-size", "64", "--eval-batch-size", "256")
+    found = offered(finding, tmp_path, argv=argv)
+    assert found[HALVED].argv == (*argv[:-1], "128")
+    assert next(iter(found)) == HALVED
+    assert any("torch.no_grad()" in one for one in changed(found["no_grad"]))
+    assert offered(finding, tmp_path, argv=argv[:4])[HALVED] is None
+
+
+def test_an_oom_in_the_training_leaves_the_evaluation_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(EVALUATES)
+    error = OOM.format(others="", own="78.10", held="77.00")
+    finding = of_log(tmp_path, error, (10, "<module>"), (6, "train_epoch"))
+    assert finding.cause == "oom_peak"
+    assert HALVED not in offered(finding, tmp_path)
