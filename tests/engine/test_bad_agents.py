@@ -105,11 +105,15 @@ def test_stacks_that_are_nonsense_are_read_from_outside(
     liar: Liar, threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     liar.data["stacks"] = {"threads": threads}
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    program = "print(flush=True); input()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()  # while it starts, there is no stack to read yet
     dump = in_run.stacks.dump
     monkeypatch.setattr(in_run.stacks, "dump", lambda _: dump(child.pid))
     agent = AgentSocket(os.getpid(), os.getpid(), liar.path)
-    wait_for(lambda: dump(child.pid).failure is None)
     found = in_run.ask(agent, os.getpid(), "stacks", False, {})
     child.communicate(b"\n")
     assert found.read_by == "py-spy"
