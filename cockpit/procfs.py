@@ -69,8 +69,8 @@ class Status(NamedTuple):
     """Effective."""
     pid_path: tuple[int, ...]
     """NSpid: the pid in our namespace first, in the process's own last."""
-    hangup_ignored: bool
-    """SIGHUP is ignored, as nohup does it."""
+    hangup_ignored: bool | None
+    """SIGHUP is ignored, as nohup does it; None: the kernel does not say."""
 
 
 def _gap(error: OSError) -> Gap:
@@ -204,7 +204,7 @@ _SIGIGN = re.compile(rb"^SigIgn:\t([0-9a-f]+)", re.M)
 
 def status(root: str, pid: int) -> Status | Gap:
     """uid, namespace pids and whether SIGHUP is ignored."""
-    raw = read(f"{root}/{pid}/status")
+    raw = read_long(f"{root}/{pid}/status", 1 << 18)  # a user may be in thousands of groups
     if isinstance(raw, Gap):
         return raw
     # Three searches instead of taking 60 lines apart: 60 us a process at the first of 500.
@@ -214,7 +214,7 @@ def status(root: str, pid: int) -> Status | Gap:
     return Status(
         int(uid[1]),
         tuple(map(int, pid_path[1].split())) if pid_path else (),
-        bool(int(ignored[1], 16) & SIGHUP_BIT) if ignored else False,
+        bool(int(ignored[1], 16) & SIGHUP_BIT) if ignored else None,
     )
 
 

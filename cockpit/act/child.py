@@ -109,9 +109,12 @@ class _Watched:
         return Ended(self._child.returncode, tuple(self._lines), self._interrupted)
 
     def _read(self) -> None:
-        with open(self._log, "rb") as file:
-            file.seek(self._offset)
-            new = file.read()
+        try:
+            with open(self._log, "rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:  # somebody removed it: the child is watched all the same
+            return
         self._offset += len(new)
         *whole, self._rest = (self._rest + new).split(b"\n")
         for line in whole:

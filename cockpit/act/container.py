@@ -29,14 +29,20 @@ class Entry(NamedTuple):
     """What to type instead."""
 
 
-def enter(run: RunCommand, argv: Sequence[str], set_: Mapping[str, str]) -> Entry:
-    """``docker exec -w DIR -e VAR=… -u UID ID CMD``. Asks the engine; changes nothing."""
+def enter(
+    run: RunCommand, argv: Sequence[str], set_: Mapping[str, str], mark: str | None = None
+) -> Entry:
+    """``docker exec -w DIR -e VAR=… -u UID ID CMD``. Asks the engine; changes nothing.
+
+    ``mark``: ``NAME=value`` that the program has inside, too, so that it can be ended from here.
+    """
     engine, _, identity = (run.container or "").partition(":")
     command = (
         engine,
         "exec",
         *(("-w", run.cwd) if run.cwd else ()),
         *(word for name, value in set_.items() for word in ("-e", f"{name}={value}")),
+        *(("-e", mark) if mark else ()),
         *("-u", str(run.uid)),
         identity,
         *argv,

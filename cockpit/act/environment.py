@@ -56,16 +56,13 @@ class InstallTorch:
         uid: int,
         choice: WheelChoice,
         *,
-        others: bool = False,
         state: Path | None = None,
     ) -> None:
         """``python`` is the run's own interpreter, ``uid`` its owner.
 
-        ``others``: packages that have nothing to do with torch may be replaced, too. ``state``:
-        another place than the user's state directory for what is kept.
+        ``state``: another place than the user's state directory for what is kept.
         """
         self.python, self.uid, self.choice = os.path.abspath(python), uid, choice
-        self.others = others
         self._state = state or state_directory(os.environ)
         self._shown: Interpreter | None = None
 
@@ -203,7 +200,7 @@ class _Install:
             return _nothing(why, dry.ended)
         was = ask_torch(self._pip.python) if "torch" in self._found.versions else TorchAnswer()
         ended = self._pip.run(self._pip.install(words), self._console)
-        record = self._record(before)
+        record = self._record(before, dry.installs)
         if record is None or not ended.ok:
             return self._failed(ended, record)
         return self._verified(was, ended, record)
@@ -265,11 +262,11 @@ class _Install:
             return f"The dry run failed: nothing was changed. pip says: {reason}"
         if not self._has_tag(dry):
             return f"{url} has no build +{self._choice.index}: nothing was changed."
-        replaced = [] if self._asked.others else self._strangers(dry)
+        replaced = self._strangers(dry)
         if replaced:
             return (
                 f"It would also replace {', '.join(replaced)}: nothing was changed. "
-                "Allow that, or take another version of torch."
+                "Install it by hand where that is all right, or take another version of torch."
             )
         return None
 
@@ -309,9 +306,13 @@ class _Install:
         verified, sentence = judged(answer, self._choice.capabilities)
         return Outcome(ok=True, verified=verified, sentence=f"It is installed already. {sentence}")
 
-    def _record(self, before: dict[str, str]) -> UndoRecord | None:
-        """None: nothing is different, or pip cannot tell any more."""
-        after = self._pip.freeze()
+    def _record(self, before: dict[str, str], planned: Sequence[Planned]) -> UndoRecord | None:
+        """None: nothing is different. Where pip cannot tell any more, what it was to install."""
+        try:
+            after = self._pip.freeze()
+        except CockpitError as error:
+            self._say(f"what is installed now cannot be listed: {error}")
+            after = {**before, **{one.name: f"{one.name}=={one.version}" for one in planned}}
         names = sorted(
             name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
         )

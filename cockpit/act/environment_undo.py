@@ -84,7 +84,11 @@ def _sources(specs: list[str], host: str) -> list[list[str]]:
 
 
 def _outcome(pip: Pip, changed: Changed, ended: Ended) -> Outcome:
-    now = pip.freeze()
+    try:
+        now = pip.freeze()
+    except CockpitError as error:
+        sentence = f"Whether all is as before cannot be seen: {error}"
+        return Outcome(ok=False, sentence=sentence, output=ended.lines[-20:], path=pip.folder)
     wrong = [name for name, (before, _) in changed.items() if now.get(name) != before]
     compared = tuple(
         Compared(what=name, before=clean(after or "none"), after=clean(now.get(name, "none")))

@@ -144,7 +144,7 @@ class Pip:
             )
         except (OSError, subprocess.SubprocessError) as error:
             told = clean(" ".join(argv))
-            raise CockpitError(f"`{told}` failed, and nothing was changed.") from error
+            raise CockpitError(f"`{told}` failed.") from error
         return ended.stdout
 
 

@@ -52,8 +52,6 @@ class Relaunch(Planned):
     before: RunMeasure = field(default_factory=RunMeasure)
     """Of the old run; its ``step`` is the one at which it failed."""
     terms: Terms = field(default_factory=Terms)
-    is_probe: bool = False
-    """Started only to see what it prints: it is ended as soon as there is an answer."""
     tmux_socket: str | None = None
     """Of the server for ``where="tmux"``; None: the one around us, else the user's default."""
 
@@ -88,10 +86,15 @@ class Relaunch(Planned):
             console.say(in_background(self.start(entry)))
         elif self.where == "tmux":
             console.say(in_tmux(self.start(entry), self.tmux_socket))
-        directory = self._find(console)
-        if directory is None:
-            return Outcome(ok=True, sentence="It was started, and is not watched.")
-        return self._watch(directory, console, began)
+        try:
+            directory = self._find(console)
+            if directory is None:
+                return Outcome(ok=True, sentence="It was started, and is not watched.")
+            return self._watch(directory, console, began)
+        except BaseException:
+            if self.is_probe:
+                end_marked(MARK, self.mark)
+            raise
 
     # -- words
 
@@ -123,9 +126,6 @@ class Relaunch(Planned):
         return notes
 
     def _loses(self) -> str:
-        if self.old_lives():
-            pid = self.command.pid
-            return f"nothing by itself; pid {pid} goes on beside it and keeps its GPU memory"
         return "what the old run did after its last checkpoint, unless the program resumes there"
 
     def _verify(self) -> str:
@@ -157,13 +157,17 @@ class Relaunch(Planned):
             answer = check.take(seen, time.monotonic()) or self._give_up(seen, console, began)
             if answer is not None:
                 if self.is_probe:
-                    answer = _with_end(answer, seen, self._end(seen))
+                    left = end_marked(MARK, self.mark, (seen.pid, seen.start_ticks))
+                    answer = _with_end(answer, seen, left)
                 return self._outcome(check, seen, directory, answer)
             if seen.step and seen.step >= told + 10:
                 told = seen.step
                 console.say(f"{seen.name}: step {seen.step}")
             console.cancelled.wait(self.terms.poll_s)
-        return self._outcome(check, None, directory, Answer(None, "its record was removed"))
+        answer = Answer(None, "its record was removed")
+        if self.is_probe:
+            answer = _with_end(answer, None, end_marked(MARK, self.mark))
+        return self._outcome(check, None, directory, answer)
 
     def _give_up(self, seen: SeenRun, console: Console, began: float) -> Answer | None:
         for_s = time.monotonic() - began
@@ -175,10 +179,6 @@ class Relaunch(Planned):
 
     def _left(self, seen: SeenRun, how: str) -> str:
         return how if self.is_probe else f"{how}; {seen.name} goes on (pid {seen.pid})"
-
-    def _end(self, seen: SeenRun) -> tuple[int, ...]:
-        """All that a probe has left, whatever the answer; the pids that do not end."""
-        return end_marked(MARK, self.mark, seen.pid)
 
     def _outcome(
         self, check: Check, seen: SeenRun | None, directory: str, answer: Answer
@@ -195,12 +195,12 @@ class Relaunch(Planned):
         )
 
 
-def _with_end(answer: Answer, seen: SeenRun, left: tuple[int, ...]) -> Answer:
-    """What came of ending a probe, behind its answer."""
+def _with_end(answer: Answer, seen: SeenRun | None, left: tuple[int, ...]) -> Answer:
+    """What came of ending all that a probe has left, behind its answer. ``left``: still there."""
     if left:
         pids = ", ".join(map(str, left))
         sentence = f"{answer.sentence}; it does not end at SIGTERM: end {pids} with the kill menu"
         return Answer(answer.verified, sentence, left)
-    if seen.state == "running" and answer.verified is None:
+    if seen is not None and seen.state == "running" and answer.verified is None:
         return Answer(None, f"{answer.sentence}; {seen.name} was ended")
     return answer

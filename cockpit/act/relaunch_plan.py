@@ -30,9 +30,9 @@ MARK = "COCKPIT_RELAUNCH"
 
 
 def own_environment(command: RunCommand) -> dict[str, str]:
-    """What it was started with; ours, where it was typed here or is entered from here (container).
-    Secrets were not kept: they are ours, too."""
-    if command.container is not None or command.source == "typed":
+    """What it was started with; ours, where it is entered from here (a container). Secrets were not
+    kept: they are ours, too."""
+    if command.container is not None:
         return dict(os.environ)
     missing = {name: os.environ[name] for name in command.unknown if name in os.environ}
     return {**command.environment, **missing}
@@ -49,8 +49,10 @@ class Planned:
     """The changed command; None: as it was."""
     where: Where = "background"
     name: str | None = None
-    alongside: bool = False
-    """Start it although the old one still runs."""
+    options: tuple[str, ...] = ()
+    """Of ``cockpit run``, such as ``--coredump``."""
+    is_probe: bool = False
+    """Started only to see what it prints: it is ended as soon as there is an answer."""
     mark: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
@@ -71,12 +73,13 @@ class Planned:
         # What the image or the container sets can only be unset inside.
         unset = [word for name in self.unset for word in ("-u", name)]
         argv = ("env", *unset, *placed.argv) if unset else placed.argv
-        return enter(self.command, argv, placed.set)
+        mark = f"{MARK}={self.mark}" if self.is_probe else None
+        return enter(self.command, argv, placed.set, mark)
 
     def start(self, entry: Entry | None) -> Start:
         """What is started here, outside of containers."""
         argv, set_, cwd = self._outside(entry)
-        return Start(argv, cwd or "/", self.environment(set_), self.new_name)
+        return Start(argv, cwd or "/", self.environment(set_), self.new_name, self.options)
 
     def environment(self, set_: Mapping[str, str]) -> dict[str, str]:
         """All of it: the run's own, the changes, the mark."""
@@ -93,7 +96,7 @@ class Planned:
         """
         start = self.start(entry)
         gone = [name for name in os.environ if name not in start.environment]
-        command = cockpit_command("run", "--name", start.name, "--", *start.argv)
+        command = cockpit_command("run", *start.words())
         unset = [word for name in gone for word in ("-u", name)]
         return TerminalCommand(
             argv=(*(("env", *unset) if unset else ()), *command),
@@ -106,7 +109,7 @@ class Planned:
     def line(self, entry: Entry | None) -> str:
         """``cd DIR && VAR=… cockpit run --name NAME -- …``: what a person could type."""
         words = ["cockpit", "run", "--name", self.new_name]
-        words += ["--background"] if self.where == "background" else []
+        words += [*self.options, *(["--background"] if self.where == "background" else [])]
         argv, set_, cwd = self._outside(entry)
         unset = () if entry else self.unset
         line = shell_line([*words, "--", *argv], cwd=cwd, environment=set_, unset=unset)
@@ -160,7 +163,7 @@ class Planned:
         return None
 
     def _not_now(self) -> str | None:
-        if self.old_lives() and not self.alongside:
+        if self.old_lives():
             pid = self.command.pid
             return f"pid {pid} still runs and holds its GPU: end it first, then start it again."
         if self.where == "terminal" and not _is_text(

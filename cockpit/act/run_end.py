@@ -2,6 +2,8 @@
 
 Everything that the run started has inherited its mark (a variable with a random value), whoever its
 parent or session leader is by now; the keeper that writes the record has it too, and is spared.
+A program may write over its environment (setproctitle does): what descends from the command, or is
+in its session, is the run's as well.
 """
 
 from __future__ import annotations
@@ -9,25 +11,34 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from cockpit import procfs
-from cockpit.act.identity import Handle, all_stats, read_stat
+from cockpit.act.identity import Handle, all_stats
 from cockpit.errors import TargetGoneError
+from cockpit.procfs import Stat
 
 _PROC = "/proc"
 PATIENCE_S = 15.0
 
 
-def end_marked(name: str, value: str, head: int, patience_s: float = PATIENCE_S) -> tuple[int, ...]:
+def end_marked(
+    name: str,
+    value: str,
+    head: tuple[int, int | None] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> tuple[int, ...]:
     """SIGTERM to each, by pid and start time; the pids that are still there afterwards.
 
-    ``head``: the command's own process, whose parent is the keeper.
+    ``head``: pid and start ticks of the command's own process, whose parent is the keeper. None:
+    there is no record of it; then the keeper is ended, too.
     """
-    stat = read_stat(head)
-    keepers = {os.getpid(), *((stat.ppid,) if stat is not None else ())}
-    handles = _held(name, value, keepers)
+    stats = all_stats()
+    first = _living(stats, head)
+    keepers = {os.getpid(), *((first.ppid,) if first is not None else ())}
+    family = _family(stats, first) if first is not None else set()
+    handles = _held(stats, name, value, family, keepers)
     try:
         for handle in handles:
             with suppress(ProcessLookupError, PermissionError):
@@ -41,14 +52,34 @@ def end_marked(name: str, value: str, head: int, patience_s: float = PATIENCE_S)
             handle.close()
 
 
-def _held(name: str, value: str, spared: Collection[int]) -> list[Handle]:
+def _living(stats: Mapping[int, Stat], head: tuple[int, int | None] | None) -> Stat | None:
+    """The command itself; once it has ended, its pid may be anybody's."""
+    stat = stats.get(head[0]) if head is not None else None
+    return stat if stat is not None and head is not None and stat.start_ticks == head[1] else None
+
+
+def _family(stats: Mapping[int, Stat], head: Stat) -> set[int]:
+    """What descends from it, and what is in a session that it leads."""
+    found = {head.pid}
+    while more := {pid for pid, one in stats.items() if one.ppid in found} - found:
+        found |= more
+    return found | {pid for pid, one in stats.items() if one.session == head.pid}
+
+
+def _held(
+    stats: Mapping[int, Stat], name: str, value: str, family: set[int], spared: Collection[int]
+) -> list[Handle]:
     found = []
-    for pid, stat in all_stats().items():
+    for pid, stat in stats.items():
         if pid in spared or stat.dead:
             continue
-        environment = procfs.environment(_PROC, pid, 1 << 20)
-        if isinstance(environment, procfs.Gap) or environment.get(name) != value:
+        if pid not in family and not _is_marked(pid, name, value):
             continue
         with suppress(TargetGoneError):
             found.append(Handle.open(pid, stat.start_ticks))
     return found
+
+
+def _is_marked(pid: int, name: str, value: str) -> bool:
+    environment = procfs.environment(_PROC, pid, 1 << 20)
+    return not isinstance(environment, procfs.Gap) and environment.get(name) == value

@@ -31,11 +31,17 @@ class Start:
     cwd: str
     environment: Mapping[str, str]
     name: str
+    options: tuple[str, ...] = ()
+    """Of ``cockpit run``."""
+
+    def words(self) -> tuple[str, ...]:
+        """Of ``cockpit run`` behind its own name."""
+        return ("--name", self.name, *self.options, "--", *self.argv)
 
 
 def in_background(start: Start) -> str:
     """Where it runs, as a sentence. Raises CockpitError with what ``cockpit run`` says."""
-    command = cockpit_command("run", "--background", "--name", start.name, "--", *start.argv)
+    command = cockpit_command("run", "--background", *start.words())
     done = _run(command, start.cwd, start.environment)
     if done.returncode:
         raise CockpitError(f"It was not started: {_last(done.stderr)}")
@@ -47,7 +53,7 @@ def in_tmux(start: Start, socket: str | None = None) -> str:
 
     ``socket``: of the server; None: the one that this process is in, else the user's default.
     """
-    command = cockpit_command("run", "--name", start.name, "--", *start.argv)
+    command = cockpit_command("run", *start.words())
     order = write_order(command, start.cwd, start.environment)
     try:
         place = _open_window(_tmux(socket), start, order)

@@ -18,9 +18,9 @@ MAX_BYTES = 8 << 20
 """Of each of the two files."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-_OVERWRITTEN = re.compile(rb"[^\n]*\r(?!\n|\r*$)", re.MULTILINE)
-"""What a progress bar drew over: all of a line up to its last carriage return."""
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_].*?\x1b\\|.)")
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|.)"
+)
 
 
 class OutputWriter:
@@ -68,8 +68,7 @@ def read_raw(directory: str) -> bytes:
 
 def read_lines(directory: str, limit: int = MAX_LINES) -> list[str]:
     """Harmless lines: colours and cursor movements removed, of a progress bar the last state."""
-    raw = _OVERWRITTEN.sub(b"", read_raw(directory))
-    text = raw.decode("utf-8", errors="replace").replace("\r", "")
+    text = _drawn(read_raw(directory)).decode("utf-8", errors="replace").replace("\r", "")
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -80,8 +79,24 @@ def _last(raw: bytes, max_bytes: int) -> bytes:
     """Progress bars are folded only where the lines would not fit otherwise."""
     kept = _last_lines(raw)
     if len(kept) > max_bytes:
-        kept = _OVERWRITTEN.sub(b"", kept)
+        kept = _drawn(kept)
     return kept[-max_bytes:]
+
+
+def _drawn(raw: bytes) -> bytes:
+    """Without what a progress bar drew over: all of a line up to its last carriage return.
+
+    By splitting, not by a pattern: one that looks for a ``\\r`` again from each byte of a line
+    takes minutes for a line of megabytes, and the program that printed it would wait for that.
+    """
+    if b"\r" not in raw:
+        return raw
+    return b"\n".join(_drawn_line(line) if b"\r" in line else line for line in raw.split(b"\n"))
+
+
+def _drawn_line(line: bytes) -> bytes:
+    shown = line.rstrip(b"\r")
+    return shown.rpartition(b"\r")[2] + line[len(shown) :]
 
 
 def _last_lines(raw: bytes) -> bytes:

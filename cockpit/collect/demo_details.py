@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from cockpit.collect.demo_world import Instance, World
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import Process, ProcessDetails, Relative
-
-MASK = "••••"
+from cockpit.model.secret import HIDDEN
 
 
 def relatives_of(known: tuple[Relative, ...], processes: Iterable[Process]) -> tuple[Relative, ...]:
@@ -81,13 +80,13 @@ def _environment(found: Instance) -> tuple[tuple[str, str], ...]:
     p = found.process
     values = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "HF_TOKEN": MASK,
+        "HF_TOKEN": HIDDEN,
         "HOME": f"/home/{p.user}",
         "LANG": "C.UTF-8",
         "NCCL_DEBUG": "WARN",
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "USER": p.user or "",
-        "WANDB_API_KEY": MASK,
+        "WANDB_API_KEY": HIDDEN,
     }
     if p.conda_env:
         values["CONDA_DEFAULT_ENV"] = p.conda_env

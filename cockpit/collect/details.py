@@ -5,7 +5,6 @@ Values of variables that look secret are masked here, before they leave the modu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,12 @@ from cockpit.collect.holders import PREFIX
 from cockpit.collect.kin import Kin, relative_of
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import ProcessDetails, Relative
+from cockpit.model.secret import HIDDEN, hide, is_secret_name
 from cockpit.procfs import Gap, Stat
 
 if TYPE_CHECKING:
     from psutil import Process
 
-MASK = "••••"
 CHILDREN_LIMIT = 200
 LIMITS = (
     "Max open files",
@@ -29,23 +28,6 @@ LIMITS = (
     "Max stack size",
 )
 """Of /proc/PID/limits: DataLoader workers, pinned memory, NCCL and shared memory run into these."""
-
-_SECRET_NAME = re.compile(
-    r"TOKEN|KEY|SECRET|PASS|PWD$|CREDENTIAL|AUTH|COOKIE|SESSION|DSN|PRIVATE|SIGNATURE|WEBHOOK"
-    r"|CONNECTION_STRING|^AWS_",
-    re.I,
-)
-_HARMLESS_NAME = re.compile(
-    r"^(?:PWD|OLDPWD|XDG_SESSION_\w+|DESKTOP_SESSION|SESSION_MANAGER|SSH_AUTH_SOCK|XAUTHORITY"
-    r"|DBUS_SESSION_BUS_ADDRESS|AWS_(?:DEFAULT_)?REGION|AWS_PROFILE|GDMSESSION|KEYBOARD\w*"
-    r"|TOKENIZERS_PARALLELISM|GPG_TTY|SSH_ASKPASS|NO_AT_BRIDGE)$"
-)
-"""They only sound secret, and people look for them."""
-_USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s@]+@")
-_SECRET_VALUE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|glpat-[\w-]{16,}|xox[abpr]-[\w-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
-)
 
 
 def details(pid: int, start_ticks: int | None, *, root: str = "/proc") -> ProcessDetails:
@@ -186,8 +168,4 @@ def children(root: str, pid: int) -> tuple[Relative, ...]:
 
 def masked(name: str, value: str) -> str:
     """The value, or what may be shown of it: URLs keep their host, tokens nothing."""
-    if not value:
-        return value
-    if _SECRET_NAME.search(name) and not _HARMLESS_NAME.match(name):
-        return MASK
-    return _SECRET_VALUE.sub(MASK, _USER_INFO.sub(rf"\1{MASK}@", value))
+    return HIDDEN if value and is_secret_name(name) else hide(value)

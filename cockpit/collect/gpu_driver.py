@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from cockpit.collect.gpu_reader import GpuReader, Round
 from cockpit.collect.nvml import NvmlError
 from cockpit.collect.nvml_topology import read_topology
 from cockpit.model.gpu import Driver, TopologyLink
+
+_log = logging.getLogger(__name__)
 
 RETRY_S = 2.0
 _IDLE_POLL_S = 0.05
@@ -92,8 +95,13 @@ class DriverKeeper:
             self.settled.set()
             if session is None:
                 self._stopping.wait(RETRY_S)
-            else:
+                continue
+            try:
                 self._keep(session)
+            except Exception:  # noqa: BLE001 - no thread to be had, say: the next session may have
+                _log.exception("a session with the driver failed")
+                _stop_threads(session)
+                self._stopping.wait(RETRY_S)
 
     def _open(self) -> Session | None:
         """None: there is no device. Raises NvmlError."""

@@ -94,6 +94,8 @@ class GpuProbe:
         self._unified = False
         self._state: GpuState = "ok"
         self._failures = 0
+        self._refused = False
+        """The device is there and says why it does not answer; that may stay so."""
         self._good_s = 0.0
         self._uses: tuple[ProcessUse, ...] = ()
         self._memory: MemoryReading | None = None
@@ -115,6 +117,7 @@ class GpuProbe:
         except NvmlError as error:
             return self._failed(error)
         self._state, self._failures, self._good_s = "ok", 0, time.monotonic()
+        self._refused = False
         return self._reading()
 
     def rest(self) -> Reading | None:
@@ -254,7 +257,7 @@ class GpuProbe:
 
     def _reading(self, driver_error: NvmlError | None = None) -> Reading:
         parts = self._parts
-        lost = self._state == "lost"
+        over = self._state == "lost" or self._refused
         gpu = Gpu(
             index=self.index,
             state=self._state,
@@ -264,7 +267,7 @@ class GpuProbe:
             **self._values,
         )
         complete = parts is not None and parts.has_all and parts.rate_samples > 1
-        return Reading(gpu, self._uses, self._memory, self._good_s, complete or lost, driver_error)
+        return Reading(gpu, self._uses, self._memory, self._good_s, complete or over, driver_error)
 
     # -- failures
 
@@ -272,6 +275,11 @@ class GpuProbe:
         if error.is_driver_gone:
             self._state = "stale"
             return self._reading(driver_error=error)
+        if error.is_refusal:
+            self._state, self._refused = "stale", True
+            if not self._good_s:
+                self._drop(FIELDS, error.gap)
+            return self._reading()
         self._failures += 1
         if error.is_lost or self._failures >= PATIENCE_WITH_UNKNOWN:
             self._state, self._parts = "lost", None  # a GPU that comes back has a new handle

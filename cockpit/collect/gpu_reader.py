@@ -128,9 +128,12 @@ class GpuReader:
                 return
 
     def _answer_holding(self, question: HoldingRound) -> None:
-        if not question.given_up:
-            try:
+        try:
+            if not question.given_up:
                 question.holdings[self.index] = self._probe.holding()
-            except NvmlError as error:
-                _log.debug("no memory reading of GPU %d: %s", self.index, error)
-        question.arrive()
+        except NvmlError as error:
+            _log.debug("no memory reading of GPU %d: %s", self.index, error)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("reading the memory of GPU %d failed", self.index)
+        finally:
+            question.arrive()

@@ -6,6 +6,7 @@ a thread of its own, only when wanted, in small steps, and never takes more than
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 
 from cockpit import procfs
 from cockpit.procfs import Gap, Stat
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "/dev/nvidia"
 EVERY_S = 5.0
@@ -129,6 +132,9 @@ class HolderScan:
             if self._stopped.is_set():
                 return
             begin = time.thread_time()
-            self._latest = scan(self._root, self._prefix, skip=(own,), pause_s=0.002)
+            try:
+                self._latest = scan(self._root, self._prefix, skip=(own,), pause_s=0.002)
+            except Exception:  # noqa: BLE001 - a surprise in one scan must not end them for good
+                _log.exception("looking for the holders of device files failed")
             cost = time.thread_time() - begin
             self._stopped.wait(max(self._every_s, cost / SHARE))

@@ -40,6 +40,16 @@ _GAPS = {
     pynvml.NVML_ERROR_RESET_REQUIRED: "gpu_lost",
 }
 _LOST = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+_REFUSALS = frozenset(
+    {
+        pynvml.NVML_ERROR_NO_PERMISSION,
+        pynvml.NVML_ERROR_INSUFFICIENT_POWER,
+        pynvml.NVML_ERROR_IRQ_ISSUE,
+        pynvml.NVML_ERROR_IN_USE,
+        pynvml.NVML_ERROR_MEMORY,
+        pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
+    }
+)
 _DRIVER_GONE = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
@@ -70,6 +80,11 @@ class NvmlError(Exception):
     def is_lost(self) -> bool:
         """The GPU needs a reset or a reboot; no other call on it will do better."""
         return self.code in _LOST
+
+    @property
+    def is_refusal(self) -> bool:
+        """The device is there, and says why it does not answer: no permission, no power cable."""
+        return self.code in _REFUSALS
 
     @property
     def is_driver_gone(self) -> bool:

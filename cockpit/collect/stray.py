@@ -92,7 +92,7 @@ class Suspect:
     """For a zombie or a pid that is gone: living processes of its session or group."""
     threads: int = 1
     has_terminal: bool = False
-    hangup_ignored: bool = False
+    hangup_ignored: bool | None = False
     multiplexed: bool = False
     """The tmux or screen server that it was started under is alive."""
     contained: bool = False
@@ -102,6 +102,11 @@ class Suspect:
     launched: bool = False
     """A launcher has left its marks on it; RANK alone can be set by hand."""
     directory_deleted: bool = False
+
+    @property
+    def survives_hangup(self) -> bool:
+        """Or it is not known: then it is not called stray for that."""
+        return self.hangup_ignored is not False
 
 
 def judge(suspect: Suspect) -> Stray | None:
@@ -189,7 +194,7 @@ def _is_by_hand(suspect: Suspect, kind: str) -> bool:
 
 def _is_young(suspect: Suspect, kind: str) -> bool:
     """It may be starting up still: nobody saw its launcher go, and it may be meant to run alone."""
-    doubtful = suspect.hangup_ignored or (kind.startswith("rank") and not suspect.launched)
+    doubtful = suspect.survives_hangup or (kind.startswith("rank") and not suspect.launched)
     unseen = suspect.first_ppid is None and suspect.quiet_s is None
     return doubtful and unseen and suspect.age_s < QUIET_S
 
@@ -249,7 +254,7 @@ def _is_detached(suspect: Suspect) -> bool:
     """nohup, tmux, or setsid (also every systemd service: systemd gives each its own session)."""
     own_session = suspect.session == suspect.pid and not suspect.has_terminal
     parent_lives = suspect.parent is not None and not suspect.parent.adopts
-    return suspect.hangup_ignored or suspect.multiplexed or (own_session and not parent_lives)
+    return suspect.survives_hangup or suspect.multiplexed or (own_session and not parent_lives)
 
 
 def _is_notebook(suspect: Suspect) -> bool:

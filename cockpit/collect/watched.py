@@ -46,7 +46,7 @@ class Watched:
         """An SM sample above 0 in this tick."""
         self.idle_since = now
         self.computed_at: float | None = None
-        self.hangup_ignored = False
+        self.hangup_ignored: bool | None = None
         self._root = root
         self._uid: int | None = None
         self._gaps: dict[str, str] = {}

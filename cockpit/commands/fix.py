@@ -36,8 +36,9 @@ from cockpit.settings import Settings
 
 PATIENCE_S = 24 * 3600.0
 """A fix may be a training that runs to its end."""
-STOP_PATIENCE_S = 30.0
-"""How long a fix that is stopped may take until it has said what was done."""
+STOP_PATIENCE_S = 300.0
+"""How long a fix that is stopped may take until it has said what was done: an installation that
+replaces files is let finish. A second ctrl+c waits no more."""
 
 
 def request_of(

@@ -31,6 +31,7 @@ from cockpit.engine.flow_subject import (
     ranks,
     run_words,
     with_oom,
+    with_place,
 )
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.run_commands import from_process, from_record, typed
@@ -260,7 +261,8 @@ class Facts:
         """What is known best; once something is, an end that this flow brought about is no news."""
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
-            found: Finding | None = on_card(logged, self._command, snapshot)
+            carded = on_card(logged, self._command, snapshot)
+            found: Finding | None = with_place(carded, request, snapshot)
         elif request.log is not None and process_of(snapshot, request) is None:
             found = logged  # what happens on this machine now is no answer to a log
         else:
@@ -382,12 +384,12 @@ class Facts:
 
     # -- taken up again
 
-    def save(self, id_: str, request: FlowRequest, state: State) -> None:
+    def save(self, id_: str, request: FlowRequest, state: State, *, is_open: bool = True) -> None:
         """Where the flow stands, with the command line of a process that may be gone by then."""
         command = self._command
         if command is not None and not request.run and not request.command:
             request = replace(request, command=command.argv, cwd=command.cwd)
-        self._store.save(id_, self._begun, request, state)
+        self._store.save(id_, self._begun, request, state, is_open=is_open)
 
     def forget(self, id_: str) -> None:
         """It is over."""

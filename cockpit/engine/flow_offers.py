@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from cockpit.act.action import Action
 from cockpit.engine import remedies
 from cockpit.engine.machine import Machine
-from cockpit.errors import TargetGoneError
+from cockpit.errors import RefusedError, TargetGoneError
 from cockpit.flows.flow import Known, Remedy
 from cockpit.flows.machine import MOST_OFFERED
 from cockpit.model.remedy import Preview
@@ -51,7 +51,7 @@ def _made(remedy: Remedy, known: Known, machine: Machine, readonly: bool) -> Rea
         if action is None:
             return None
         preview = action.preview()
-    except TargetGoneError:  # since it was looked at
+    except (TargetGoneError, RefusedError):  # gone since it was looked at; a recording
         return None
     if preview.refusal is not None and remedy.kind == "kill" and not readonly:
         return None  # the checks say whose it is

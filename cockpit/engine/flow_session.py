@@ -102,12 +102,16 @@ class FlowSession:
     def answer(self, answer: FlowAnswer, say: Say) -> FlowState:
         """Move on. Raises UsageError for an answer to another question, or while a fix runs."""
         with self._alone():
-            self._cancelled.clear()
             if answer.leave:
                 self._settle("It was not run.")
                 self._state = machine.left(self._state)
                 return self._end()
             return self._answer(answer, say)
+
+    def expect(self) -> None:
+        """An answer is on its way, to be given on another thread: a cancel behind it is for it."""
+        if not self.is_busy:
+            self._cancelled.clear()
 
     def cancel(self) -> None:
         """Tell the running fix to stop; its outcome says what was done by then."""
@@ -117,6 +121,11 @@ class FlowSession:
     def is_busy(self) -> bool:
         """It looks around, or a fix runs."""
         return self._lock.locked()
+
+    @property
+    def runs_a_fix(self) -> bool:
+        """Something that was confirmed has not come to its end yet."""
+        return self.is_busy and self._state.phase == "running"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -382,7 +391,11 @@ class FlowSession:
         return Ended(verified=state.verified, sentence=clean(state.sentence))
 
     def _end(self) -> FlowState:
-        self.tools.facts.forget(self.id)
+        """What was left half-way is kept, to be taken up again; what helped is over."""
+        if machine.undoable(self._state) and not self._state.verified:
+            self.tools.facts.save(self.id, self.request, self._state, is_open=False)
+        else:
+            self.tools.facts.forget(self.id)
         shown = self._shown()
         assert isinstance(shown.prompt, Ended)
         snapshot = self._known.snapshot if self._known is not None else None

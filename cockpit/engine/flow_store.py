@@ -50,7 +50,9 @@ class Store:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder / "flows" if folder is not None else None
 
-    def save(self, id_: str, begun: FlowRequest, request: FlowRequest, state: State) -> None:
+    def save(
+        self, id_: str, begun: FlowRequest, request: FlowRequest, state: State, *, is_open: bool
+    ) -> None:
         """All of it or nothing. A disk that is full loses the taking up, not the flow."""
         if self._folder is None:
             return
@@ -61,8 +63,8 @@ class Store:
             request=request,
             done=tuple(_without_secrets(one) for one in state.done),
             tried=state.tried,
-            engine_pid=os.getpid(),
-            engine_start_ticks=start_ticks(os.getpid()),
+            engine_pid=os.getpid() if is_open else 0,
+            engine_start_ticks=start_ticks(os.getpid()) if is_open else None,
         )
         path = self._folder / f"{id_}.json"
         partial = path.with_suffix(".new")

@@ -21,6 +21,8 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, clean_command, shortened
 
 _SEVERITIES = ("info", "warning", "error")
+_DATA = frozenset({"dataloader", "num_workers_low"})
+"""One trouble, seen from two sides."""
 
 
 def process_of(snapshot: Snapshot, request: FlowRequest) -> Process | None:
@@ -41,6 +43,17 @@ def live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
     ]
     own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
+
+
+def with_place(logged: Finding, request: FlowRequest, snapshot: Snapshot) -> Finding:
+    """A log may say what is slow and not where; what is seen of the process knows the line."""
+    live = live_finding(request, snapshot)
+    if live is None or live.pid is None or live.pid != request.pid or "place" in logged.facts:
+        return logged
+    if live.cause != logged.cause and not {live.cause, logged.cause} <= _DATA:
+        return logged
+    seen = {name: live.facts[name] for name in ("place", "frames") if name in live.facts}
+    return replace(logged, facts={**logged.facts, **seen})
 
 
 def merged(old: RunMeasure | None, new: RunMeasure | None) -> RunMeasure | None:
@@ -130,6 +143,5 @@ def on_card(finding: Finding, command: RunCommand | None, snapshot: Snapshot) ->
     """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
     if finding.gpu is None or command is None or not snapshot.gpus:
         return finding
-    environment = os.environ if command.source == "typed" else command.environment
-    seen = resolve(environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
+    seen = resolve(command.environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
     return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable
 
 from cockpit.engine.flow_facts import Facts
@@ -15,6 +16,8 @@ from cockpit.model.flow import Ended, FlowAnswer, FlowRequest, FlowState
 from cockpit.model.snapshot import Snapshot
 
 MOST_OPEN = 8
+LAST_PATIENCE_S = 300.0
+"""An installation that replaces files is let finish (act/child.py), looked at and recorded."""
 
 
 class Flows:
@@ -57,6 +60,12 @@ class Flows:
         """Raises UsageError for a flow that is not open."""
         return self._kept(self._session(flow).answer(answer, say))
 
+    def expect(self, flow: str) -> None:
+        """In the order of the requests, before :meth:`answer` is called on a thread of its own."""
+        session = self._open.get(flow)
+        if session is not None:
+            session.expect()
+
     def cancel(self, flow: str) -> None:
         """A flow that is not open has nothing to cancel."""
         session = self._open.get(flow)
@@ -68,6 +77,12 @@ class Flows:
         only to look are ended, and an installation stops where it can be taken back."""
         for session in tuple(self._open.values()):
             session.cancel()
+
+    def wait(self) -> None:
+        """After :meth:`cancel_all`, until what could not be stopped at once has its result."""
+        end = time.monotonic() + LAST_PATIENCE_S
+        while any(one.runs_a_fix for one in tuple(self._open.values())) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _make_room(self) -> None:
         """One in which a fix runs is not forgotten: it could not be stopped any more."""

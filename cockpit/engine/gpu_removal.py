@@ -1,4 +1,4 @@
-"""Commands that take a GPU away from whoever uses it: a reset, the unloading of its module.
+"""Commands that take a GPU away from whoever uses it: a reset, MIG on or off, its module unloaded.
 
 Never of a GPU in use (design, section 5). The driver refuses most of it as well; that is no reason
 to offer it.
@@ -38,7 +38,7 @@ class Removal:
 def removal(words: Sequence[str]) -> Removal | None:
     """None: the command takes no GPU away."""
     names = [os.path.basename(word) for word in words]
-    if "nvidia-smi" in names and {"-r", "--gpu-reset"} & set(words):
+    if "nvidia-smi" in names and {"-r", "--gpu-reset", "-mig"} & set(words):
         which = _identifier(words)
         return Removal(which, which or "all")
     unloads = "rmmod" in names or ("modprobe" in names and any(map(_removes, words)))

@@ -12,12 +12,14 @@ import shutil
 from dataclasses import dataclass, replace
 
 from cockpit import diagnose
+from cockpit.act import gpu_core
 from cockpit.act.action import Console
 from cockpit.act.freest_gpu import freest_gpu
 from cockpit.act.relaunch import Relaunch
-from cockpit.act.relaunch_changes import Changes, on_gpu, set_argument
+from cockpit.act.relaunch_changes import Changes, environment, on_gpu, set_argument
 from cockpit.act.relaunch_check import Terms
 from cockpit.attach import run_record
+from cockpit.diagnose.devices import resolve
 from cockpit.engine import relaunches
 from cockpit.engine.relaunches import variables
 from cockpit.errors import TargetGoneError
@@ -56,7 +58,7 @@ class Ladder:
         command = known.command
         if command is None:
             return None
-        found = (_blocking, _eager, _on_cpu, _other_gpu, _sanitized)
+        found = (_blocking, _eager, _on_cpu, _other_gpu, _dumped, _sanitized)
         rungs = tuple(rung for make in found if (rung := make(command, known)) is not None)
         return cls(rungs)
 
@@ -79,6 +81,7 @@ class Ladder:
         """Up to the first rung that names a line, or that does not fail."""
         seen: list[Compared] = []
         last: Outcome | None = None
+        dump = ""
         for number, rung in enumerate(self.rungs, 1):
             if console.cancelled.is_set():
                 break
@@ -86,6 +89,7 @@ class Ladder:
             last = rung.start.run(console)
             finding = _diagnosed(last.path)
             seen.append(Compared(what=rung.title, before="failed", after=_word(last, finding)))
+            dump = _dump_words(last.path) or dump
             if not last.ok:
                 return last  # it holds the GPU still: what comes next would prove nothing
             if last.verified:
@@ -94,7 +98,9 @@ class Ladder:
             if finding is not None and place is not None:
                 words = f"{clean(place)}: {clean(finding.title)} ({rung.title})."
                 return _told(last, seen, words)
-        sentence = "No rerun named a line." if last is not None else "Nothing was run."
+        if last is None:
+            return Outcome(ok=True, sentence="Nothing was run.")
+        sentence = f"No rerun named a line of your own. {dump}".rstrip()
         return Outcome(ok=True, sentence=sentence, compared=tuple(seen))
 
 
@@ -175,16 +181,45 @@ def _on_cpu(command: RunCommand, known: Known) -> Rung:
 
 
 def _other_gpu(command: RunCommand, known: Known) -> Rung | None:
-    if len(known.snapshot.gpus) < 2 or known.gpu is None:
+    used = known.gpu if known.gpu is not None else _first_visible(command, known)
+    if len(known.snapshot.gpus) < 2 or used is None:
         return None
-    gpu = freest_gpu(known.snapshot, except_gpus=(known.gpu,))
+    gpu = freest_gpu(known.snapshot, except_gpus=(used,))
     if gpu is None:
         return None
     return Rung(
         f"on GPU {gpu.index}",
         _start(known, command, on_gpu(command, gpu, known.snapshot)),
-        f"GPU {known.gpu} is suspect: let an administrator run a diagnosis on it.",
+        f"GPU {used} is suspect: let an administrator run a diagnosis on it.",
     )
+
+
+def _first_visible(command: RunCommand, known: Known) -> int | None:
+    """The card that a program takes which chooses none."""
+    value = environment(command).get("CUDA_VISIBLE_DEVICES")
+    return next(iter(resolve(value, known.snapshot.gpus).gpus), None)
+
+
+def _dumped(command: RunCommand, known: Known) -> Rung | None:
+    """Of a kernel that no line of Python tells apart; inside a container nobody would find it."""
+    if command.container is not None:
+        return None
+    change = variables(command, "with a GPU core dump", "launch_blocking")
+    return Rung(
+        "with a GPU core dump",
+        replace(_start(known, command, change), options=("--coredump",)),
+        "Without an exception there is no dump.",
+    )
+
+
+def _dump_words(directory: str | None) -> str:
+    """Where the dump is and what it says; empty: there is none."""
+    path = gpu_core.newest(directory) if directory is not None else None
+    if path is None:
+        return ""
+    failed = gpu_core.failure(path)
+    what = f"The GPU core dump says: {failed}." if failed else "There is a GPU core dump."
+    return f"{what} Look into it: {gpu_core.by_hand(path)}"
 
 
 def _sanitized(command: RunCommand, known: Known) -> Rung | None:

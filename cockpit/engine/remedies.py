@@ -41,6 +41,8 @@ ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
 _PYTHON = re.compile(r"python3\.\d+")
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
 """A line with one of these is for a person to read, not for exec."""
+_TOLD_ONLY = frozenset({"isolate"})
+"""`systemctl isolate` ends all that is no part of its target: the terminal around us, maybe."""
 
 
 def build(remedy: Remedy, known: Known, machine: Machine) -> Action | None:
@@ -224,9 +226,11 @@ def _admin(of: _Wanted) -> Action:
         return _Told(of.values)
     try:
         words = tuple(shlex.split(lines[0]))
+        if words[:1] != ("sudo",) or _TOLD_ONLY & set(words):
+            return _Told(of.values)
         step = AdminStep(
             title=of.values["title"],
-            commands=(words[1:] if words[:1] == ("sudo",) else words,),
+            commands=(words[1:],),
             why="",
             loses=of.values["loses"],
             verify=of.values["verify"],

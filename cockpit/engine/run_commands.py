@@ -81,6 +81,7 @@ def typed(argv: tuple[str, ...], cwd: str) -> RunCommand:
         cwd=cwd,
         uid=os.geteuid(),
         source="typed",
+        environment=dict(os.environ),
         name=name_of(argv),
         interpreter=interpreter(argv, os.environ),
     )

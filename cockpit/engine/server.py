@@ -136,6 +136,8 @@ class Server:
             self._flows.cancel_all()
         for action in self._actions:
             action.join(ACTION_PATIENCE_S)
+        if "_flows" in self.__dict__:
+            self._flows.wait()
 
     # -- ticks
 
@@ -236,6 +238,8 @@ class Server:
                 request.id, lambda id_: Reply(id=id_, plan=self._machine.plan_kill(wanted))
             )
         else:
+            if isinstance(request, AnswerFlow):
+                self._flows.expect(request.flow)
             self._answer(request.id, lambda id_: self._act(id_, request))
 
     def _watch(self, request: Watch) -> None:

@@ -22,6 +22,8 @@ def _whose_fault(known: Known) -> Judged:
 
 def _ladder(known: Known) -> Iterator[Remedy]:
     """Reruns, each of which can name the line; the engine stops at the first that does."""
+    if known.cause in ("benign", "recovered"):
+        return
     if known.command is not None and not _is_hardware(known):
         yield Remedy(
             "ladder",

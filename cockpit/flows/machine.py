@@ -178,7 +178,10 @@ def left(state: State) -> State:
     changed = [one for one in state.done if one.ok and not one.undone]
     if not changed:
         return ended(state, "Left; nothing was changed.")
-    return ended(state, f"Left after: {'; '.join(one.title for one in changed)}.")
+    sentence = f"Left after: {'; '.join(one.title for one in changed)}."
+    if undoable(state):
+        sentence += " Start this flow again to go on from there, or to take it back."
+    return ended(state, sentence)
 
 
 def undoable(state: State) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from wheelhouse import environment, install, serving, torch_wheel, versions, whe
 
 from cockpit.act.action import Console
 from cockpit.act.environment import InstallTorch, undo
-from cockpit.errors import RefusedError
+from cockpit.act.pip import Pip
+from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.remedy import Outcome
 from cockpit.model.wheel import WheelChoice
 
@@ -151,20 +152,34 @@ def test_an_index_without_the_build_changes_nothing(
     assert versions(python)["torch"] == "2.7.0+cpu"
 
 
-def test_another_package_is_not_replaced_unless_that_is_allowed(
-    tmp_path: Path, house: Path, server: object
-) -> None:
+def test_another_package_is_not_replaced(tmp_path: Path, house: Path, server: object) -> None:
     wheel(house / "cu126", "numpy", "2.0.0")
     torch_wheel(house / "cu126", "2.7.0+cu126", requires=("numpy>=2",))
     python = cpu_environment(tmp_path, house)
     outcome = action(python, server, tmp_path / "s").run(console())
     assert "It would also replace numpy==1.26.0 by 2.0.0: nothing was changed" in outcome.sentence
     assert versions(python)["numpy"] == "1.26.0"
-    allowed = InstallTorch(
-        python, os.geteuid(), choice(server.url), others=True, state=tmp_path / "s"
-    ).run(console())
-    assert allowed.ok
-    assert versions(python)["numpy"] == "2.0.0"
+
+
+def test_what_was_installed_can_be_taken_back_where_pip_cannot_list_it_any_more(
+    tmp_path: Path, house: Path, server: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = cpu_environment(tmp_path, house)
+    freeze = Pip.freeze
+
+    def broken(self: Pip) -> dict[str, str]:
+        if versions(python)["torch"] == "2.7.0+cu126":
+            raise CockpitError("`pip freeze` failed.")
+        return freeze(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pip, "freeze", broken)
+        outcome = action(python, server, tmp_path / "s").run(console())
+    assert outcome.ok, outcome
+    assert "nothing was changed" not in outcome.sentence
+    back = undo(outcome.undo, console())
+    assert (back.ok, back.verified) == (True, True), back
+    assert versions(python)["torch"] == "2.7.0+cpu"
 
 
 def run_cancelled(install_torch: InstallTorch, when: str) -> Outcome:

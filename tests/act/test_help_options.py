@@ -72,13 +72,15 @@ def test_an_answer_without_the_wanted_option_is_no_success(tmp_path: Path) -> No
     assert outcome.sentence == "It has 3 options, none of them for the loader's workers."
 
 
-def test_a_typed_command_is_asked_in_our_environment(
+def test_a_script_is_asked_in_its_own_environment_with_what_its_command_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "t.py").write_text("import os\nprint('  --found-' + os.environ['MARK'])\n")
-    monkeypatch.setenv("MARK", "here")
-    command = run(sys.executable, "t.py", cwd=str(tmp_path), source="typed")
-    assert AskHelp(command, "batch").run(Console([].append)).output == ("  --found-here",)
+    program = "import os\nprint('  --found-' + os.environ['MARK'] + os.environ['MORE'])\n"
+    (tmp_path / "t.py").write_text(program)
+    monkeypatch.setenv("MARK", "not this")
+    words = ("env", "MORE=there", sys.executable, "t.py")
+    command = run(*words, cwd=str(tmp_path), environment={"MARK": "here"})
+    assert AskHelp(command, "batch").run(Console([].append)).output == ("  --found-herethere",)
 
 
 def test_a_script_that_does_not_answer_is_ended_in_time_with_its_children(tmp_path: Path) -> None:

@@ -103,6 +103,20 @@ def test_a_progress_bar_does_not_push_the_lines_out(tmp_path: Path) -> None:
     assert set(lines[1::2]) == {" 99% of it"}
 
 
+@pytest.mark.parametrize(
+    "line", [b"x" * (6 << 20), b"\x1bP" * 200_000, b"\x1b]" * 200_000, b"\r" * (1 << 20)]
+)
+def test_a_line_of_megabytes_holds_nobody_up(tmp_path: Path, line: bytes) -> None:
+    """The program that prints waits for the writer."""
+    writer = OutputWriter(str(tmp_path), max_bytes=1 << 20)
+    began = time.perf_counter()
+    writer.write(b"50%\r100%\n" + line + b"\n")
+    writer.write(b"last\n")
+    writer.close()
+    assert read_lines(str(tmp_path))[-1] == "last"
+    assert time.perf_counter() - began < 5
+
+
 def test_output_is_harmless_when_shown_and_raw_on_disk(tmp_path: Path) -> None:
     raw = b"\x1b[31mred\x1b[0m\r\n\x1b]0;title\x07x\x00y\n\xff\xfe\n50%\r100%\nlast"
     writer = OutputWriter(str(tmp_path))

@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 from real_processes import Processes, as_other_user, start_of, wait_until
 
-from cockpit.collect.details import MASK, details, masked
+from cockpit.collect.details import details, masked
 from cockpit.errors import TargetGoneError
 from cockpit.model.process import ProcessDetails
+from cockpit.model.secret import HIDDEN
 
 SECRET = ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "MYSQL_PWD",
           "GOOGLE_APPLICATION_CREDENTIALS", "SENTRY_DSN", "session_cookie", "NGC_AUTH",
-          "AWS_ACCESS_KEY_ID", "GIT_ASKPASS"]  # fmt: skip
+          "AWS_ACCESS_KEY_ID", "DB_PW", "MY_CRED", "MY_JWT"]  # fmt: skip
 PLAIN = ["PATH", "PWD", "CUDA_VISIBLE_DEVICES", "XDG_SESSION_ID", "SSH_AUTH_SOCK", "AWS_REGION",
-         "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "CONDA_DEFAULT_ENV"]  # fmt: skip
+         "TOKENIZERS_PARALLELISM", "MONKEY", "GIT_ASKPASS", "NCCL_DEBUG",
+         "CONDA_DEFAULT_ENV"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SECRET)
 def test_secrets_are_masked(name: str) -> None:
-    assert masked(name, "abcdef") == MASK
+    assert masked(name, "abcdef") == HIDDEN
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -31,13 +33,16 @@ def test_what_only_sounds_secret_is_shown(name: str) -> None:
 
 def test_a_password_in_an_address_is_masked_where_it_stands() -> None:
     assert (
-        masked("MLFLOW_URI", "https://bob:pw@ml.example:80/x") == f"https://{MASK}@ml.example:80/x"
+        masked("MLFLOW_URI", "https://bob:pw@ml.example:80/x")
+        == f"https://{HIDDEN}@ml.example:80/x"
     )
     assert masked("HTTP_PROXY", "http://proxy:3128") == "http://proxy:3128"
 
 
 def test_a_known_token_is_masked_under_any_name() -> None:
-    assert masked("EXTRA_ARGS", "--t hf_" + "a" * 30) == f"--t {MASK}"
+    assert masked("EXTRA_ARGS", "--t hf_" + "a" * 30) == f"--t {HIDDEN}"
+    for token in ("AIzaSyA1234567890abcdefghijklmnop", "npm_abcdefghijklmnopqrstuvwxyz"):
+        assert token not in masked("GOOGLE_MAPS", token)
     assert masked("EMPTY_TOKEN", "") == ""
 
 
@@ -47,7 +52,7 @@ def test_a_real_process(processes: Processes, tmp_path: Path) -> None:
     wait_until(lambda: bool(details(pid, None).children))
     read = details(pid, start_of(pid))
     environment = dict(read.environment or ())
-    assert environment["HF_TOKEN"] == MASK
+    assert environment["HF_TOKEN"] == HIDDEN
     assert environment["A"] == "1=1"
     assert list(environment) == sorted(environment)
     assert [child.name for child in read.children] == ["sleep"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cockpit.collect.gpu_reader import GpuReader, HoldingRound, Round
 from cockpit.model.gpu import Gpu
 
 DRIVER = str(Path(__file__).with_name("drive_gpus.py"))
@@ -284,6 +285,40 @@ def test_unexplained_errors_make_a_gpu_lost_only_when_they_last(drive_state):
     assert states[0] == "ok"
     assert states[-1] == "lost"
     assert "stale" in states
+
+
+@pytest.mark.parametrize("reason", ["NO_PERMISSION", "INSUFFICIENT_POWER", "IRQ_ISSUE"])
+def test_a_gpu_that_says_why_it_does_not_answer_is_not_lost(drive_state, reason):
+    """The handle itself may be refused: nobody has to reboot for that."""
+    state = f"gpu util=train\ngpu error={reason}"
+    ticks = drive_state(state, "--ticks", "4", "--interval", "0.3")[:-1]
+    assert {tick["gpus"][1]["state"] for tick in ticks} == {"stale"}
+    assert ticks[-1]["gpus"][1]["gaps"]["utilization_pct"] == reason.lower()
+    assert {tick["gpus"][0]["state"] for tick in ticks} == {"ok"}
+    assert not any("is lost" in one for one in _sentences(ticks, "lost"))
+
+
+def test_a_reader_goes_on_after_any_surprise() -> None:
+    class Broken:
+        def holding(self) -> None:
+            raise ValueError("a surprise")
+
+        identify = quick = holding
+
+        def rest(self) -> None:
+            return None
+
+    reader = GpuReader(0)
+    reader._probe = Broken()  # type: ignore[assignment]
+    reader.start()
+    for _ in range(2):
+        asked = HoldingRound(1)
+        reader.ask_holding(asked)
+        assert asked.wait(5)
+        tick = Round(1)
+        reader.ask(tick)
+        assert tick.wait(5)
+    reader.stop()
 
 
 @pytest.mark.parametrize(

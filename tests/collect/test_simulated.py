@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cockpit.collect.demo_details import MASK
 from cockpit.collect.demo_scenarios import SCENARIOS
 from cockpit.collect.simulated import SimulatedMachine
 from cockpit.errors import RefusedError, TargetGoneError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.model.secret import HIDDEN
 from cockpit.model.snapshot import Snapshot, decode, encode
 
 BEGAN = datetime(2026, 11, 30, 14, 2, 11, tzinfo=timezone.utc)
@@ -310,7 +310,7 @@ def test_details_tell_the_family_and_mask_what_looks_secret() -> None:
     assert [r.name for r in details.ancestors] == ["torchrun", "bash", "tmux: server", "systemd"]
     environment = dict(details.environment or ())
     assert environment["RANK"] == "0"
-    assert environment["WANDB_API_KEY"] == MASK
+    assert environment["WANDB_API_KEY"] == HIDDEN
     assert "/dev/nvidia0" in details.device_files
 
 

@@ -99,6 +99,28 @@ def test_fragmentation_is_met_by_segments_that_grow(fix: Start, ran: Ran) -> Non
     assert walk.end("y") == 0, walk.said
 
 
+def test_a_typed_command_is_changed_from_the_environment_that_it_was_typed_in(
+    fix: Start, work: Path
+) -> None:
+    log = work / "run.log"
+    log.write_text((TESTS / "cases" / "006-oom-fragmentation.log").read_text())
+    kept = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"}
+    command = (sys.executable, "fragmented.py")
+    walk = fix("h200", "oom", "--log", str(log), "--", *command, env=kept)
+    walk.prompt()
+    said = walk.choose("let segments grow")
+    assert "- PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128" in said
+    assert "max_split_size_mb:128,expandable_segments:True" in said
+    assert walk.end("n") == 1
+    wrong = {"CUDA_VISIBLE_DEVICES": "0,GPU-0000dead"}
+    log.write_text((TESTS / "cases" / "036-cuda-visible-devices-uuid-typo.log").read_text())
+    walk = fix("h200", "no-cuda", "--log", str(log), "--", *command, env=wrong)
+    walk.prompt()
+    said = walk.choose("CUDA_VISIBLE_DEVICES")
+    assert "- CUDA_VISIBLE_DEVICES=0,GPU-0000dead" in said
+    assert walk.end("n") == 1
+
+
 def test_a_device_argument_that_says_cpu_is_changed(fix: Start, work: Path) -> None:
     log = work / "run.log"
     log.write_text("GPU available: True (cuda), used: False\nstep 1\n")

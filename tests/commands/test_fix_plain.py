@@ -244,8 +244,31 @@ def test_a_flow_that_was_left_is_taken_up_again(
     assert (work / "left_behind.py").read_bytes() == before
     assert again.end() == 1
     third = fix("h200", "no-cuda")
-    assert "This flow was left" not in third.prompt(), "it was left on purpose then"
+    assert "This flow was left" not in third.prompt(), "nothing of it stands"
     third.end()
+
+
+def test_what_was_left_on_purpose_with_a_patch_applied_can_be_gone_on_with(
+    fix: Start, ran: Ran, work: Path, torch_python: str
+) -> None:
+    ran(torch_python, "left_behind.py")
+    before = (work / "left_behind.py").read_bytes()
+    walk = fix("h200", "no-cuda")
+    walk.prompt()
+    walk.choose("left_behind.py")
+    walk.choose("bring model and batch")
+    said = walk.answer("left_behind.py")
+    walk.type(walk.number("leave"))
+    assert walk.end() == 1
+    assert "Start this flow again to go on" in " ".join(walk.said.split())
+    again = fix("h200", "no-cuda")
+    assert "This flow was left" in again.prompt()
+    said = again.choose("go on where it was left")
+    assert "run it again with what was changed" in said
+    again.choose("take back:")
+    again.answer("y")
+    assert (work / "left_behind.py").read_bytes() == before
+    again.end()
 
 
 def test_the_journal_has_intent_and_result_of_a_kill_and_of_a_start(

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cockpit.act.action import Console
 from cockpit.act.admin import AdminStep
 from cockpit.collect.simulated import SimulatedMachine
-from cockpit.engine import remedies
+from cockpit.engine import flow_offers, remedies
 from cockpit.engine.flows import MOST_OPEN, Flows
 from cockpit.errors import RefusedError, UsageError
 from cockpit.flows.flow import Remedy
@@ -31,6 +33,7 @@ from cockpit.model.flow import (
     FlowState,
     InTerminal,
 )
+from cockpit.model.remedy import Outcome, Preview
 from cockpit.model.snapshot import Snapshot
 from tests.flows.known import known
 
@@ -86,6 +89,36 @@ def test_a_second_answer_while_a_fix_runs_is_refused_and_not_kept_waiting(flows:
     go_on.set()
     runs.join(30)
     assert len(answers[0].done) == 1
+
+
+class Seen:
+    """An Action that notes whether it was told to stop, each time that it runs."""
+
+    def __init__(self, preview: Preview) -> None:
+        self._preview = preview
+        self.cancelled: list[bool] = []
+
+    def preview(self) -> Preview:
+        return self._preview
+
+    def run(self, console: Console) -> Outcome:
+        self.cancelled.append(console.cancelled.is_set())
+        raise RefusedError("seen")  # so that it is offered anew
+
+
+def test_a_cancel_right_behind_an_answer_stops_that_one_and_no_later_one(flows: Flows) -> None:
+    chosen = confirming(flows)
+    session = flows._session(chosen.id)
+    ready = session._ready[0]
+    seen = Seen(ready.preview)
+    for cancels in (True, False):
+        session._ready[0] = replace(ready, action=seen)
+        flows.expect(chosen.id)
+        if cancels:
+            flows.cancel(chosen.id)
+        flows.answer(chosen.id, FlowAnswer(confirmed=True), silent)
+        flows.answer(chosen.id, FlowAnswer(option=0), silent)
+    assert seen.cancelled == [True, False]
 
 
 def test_old_flows_make_room_but_not_one_in_which_a_fix_runs(flows: Flows) -> None:
@@ -216,6 +249,17 @@ def test_a_terminal_command_that_fails_is_a_failed_fix(
     after = flows.answer(asked.id, FlowAnswer(exit_status=1), silent)
     assert (after.done[0].ok, after.done[0].verified) == (False, None)
     assert "ended with status 1" in after.done[0].sentence
+
+
+def test_what_a_recording_refuses_is_not_offered_and_does_not_end_the_flow() -> None:
+    def refuse(pid: int, start_ticks: int | None) -> None:
+        raise RefusedError("this is a recording")
+
+    replay: Any = SimpleNamespace(source="replay", attach_plan=refuse)
+    wanted = [Remedy("attach", {"pid": 1, "start_ticks": 2})]
+    told = Remedy("explain", {"title": "t", "lines": ("l",), "loses": "", "verify": ""})
+    found = flow_offers.made([*wanted, told], known(), replay, readonly=False)
+    assert [one.remedy.kind for one in found] == ["explain"]
 
 
 def test_of_several_administrators_commands_none_is_run_for_the_user() -> None:

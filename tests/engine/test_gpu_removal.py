@@ -40,6 +40,7 @@ def preview(line: str, now: Known) -> Preview:
         ("sudo modprobe -r nvidia_uvm", "nvidia"),
         ("sudo modprobe -v --remove nvidia-uvm", "nvidia"),
         ("sudo rmmod nvidia_drm nvidia_modeset", "nvidia"),
+        ("sudo nvidia-smi -i 1 -mig 0", "1"),
     ],
 )
 def test_of_a_gpu_that_nobody_uses_it_is_run_once_its_name_was_typed(line: str, typed: str) -> None:
@@ -50,6 +51,22 @@ def test_of_a_gpu_that_nobody_uses_it_is_run_once_its_name_was_typed(line: str, 
     assert used.terminal is None
     assert "pid 71" in (used.refusal or "")
     assert used.lines == shown.lines, "to be read and copied"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "options nvidia NVreg_PreserveVideoMemoryAllocations=1",
+        "kernel parameter nokaslr",
+        "dcgmi diag -r 3",
+        "sudo systemctl isolate multi-user.target",
+    ],
+)
+def test_what_is_no_command_or_ends_the_session_is_told_and_never_run(line: str) -> None:
+    shown = preview(line, known(gpus=1))
+    assert shown.terminal is None
+    assert shown.refusal is not None
+    assert shown.lines == (line,)
 
 
 def test_another_gpu_may_be_in_use_meanwhile_but_not_for_the_module() -> None:

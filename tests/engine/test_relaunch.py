@@ -244,9 +244,6 @@ def test_a_living_run_is_known_by_its_process_and_has_to_be_ended_first(
     assert f"pid {pid} still runs" in (action.preview().refusal or "")
     with pytest.raises(RefusedError, match="end it first"):
         action.run(console()[0])
-    beside = relaunch(command, alongside=True, argv=(*argv[:3], "0", *argv[4:]))
-    assert "goes on beside it" in beside.preview().loses
-    assert beside.run(console()[0]).verified is True
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: read_stat(pid) is None or read_stat(pid).dead)  # type: ignore[union-attr]
     assert action.preview().refusal is None
@@ -322,7 +319,7 @@ def test_another_users_run_is_refused_also_for_root(
     other = ("setpriv", "--reuid", "1002", "--regid", "1002", "--clear-groups")
     pid = living(*other, "/usr/bin/env", "python3", "-c", "import time; time.sleep(60)")
     command = from_process(pid)
-    action = relaunch(command, alongside=True)
+    action = relaunch(command)
     assert "only they can start it again" in (action.preview().refusal or "")
     with pytest.raises(RefusedError):
         action.run(console()[0])
@@ -519,6 +516,56 @@ def test_a_probe_leaves_nothing_behind_whatever_its_answer_and_whoever_its_paren
     assert not left
 
 
+FORGETFUL = """
+import time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+begin, end = int(fields[47]), int(fields[48])  # env_start and env_end of proc_pid_stat(5)
+with open("/proc/self/mem", "r+b", buffering=0) as memory:
+    memory.seek(begin)
+    memory.write(bytes(end - begin))
+time.sleep(61)
+"""
+
+
+def test_a_probe_that_has_written_over_its_environment_is_ended_all_the_same(
+    state: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "forgetful.py").write_text(FORGETFUL)
+    action = relaunch(
+        typed((sys.executable, "forgetful.py"), str(tmp_path)),
+        is_probe=True,
+        terms=Terms(settle_s=2.0, poll_s=0.1),
+    )
+    outcome = action.run(console()[0])
+    assert outcome.ok
+    assert list_runs(str(state))[0].exit is not None
+    assert not commands_with(b"forgetful.py")
+
+
+def test_a_probe_of_which_no_record_can_be_kept_does_not_go_on_unseen(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.mkdir(parents=True)
+    (state / "runs").write_text("in the way of the records")
+    monkeypatch.setattr("cockpit.act.relaunch.APPEARS_S", 3.0)
+    (tmp_path / "unseen.py").write_text("import time; time.sleep(61)")
+    action = relaunch(typed((sys.executable, "unseen.py"), str(tmp_path)), is_probe=True)
+    with pytest.raises(CockpitError):
+        action.run(console()[0])
+    assert not commands_with(b"unseen.py")
+
+
+def commands_with(word: bytes) -> list[str]:
+    """Living processes with this word in their command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if word in words.split(b"\0"):
+                found.append(folder.name)
+    return found
+
+
 def test_patience_ends_with_an_answer_that_claims_nothing(state: Path, tmp_path: Path) -> None:
     action = relaunch(
         typed((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path)),
@@ -590,6 +637,28 @@ def test_a_run_in_a_container_is_started_through_it(
     first = relaunch(inside(work, inner_pid=1)).preview()
     assert "The container ends with this run" in (first.refusal or "")
     assert first.lines[0].startswith("docker run --rm --gpus all --ipc=host")
+
+
+APART = STAND_IN.replace('exec "$@"', 'setsid env -i "$marks" "$@" & wait $!; exit $?').replace(
+    'export "$2"', 'marks="$2"'
+)
+"""The program is no child of the client and has only what ``-e`` gives it, as in a container."""
+
+
+def test_a_probe_in_a_container_is_ended_inside_of_it(
+    state: Path, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(APART)
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    (work / "apart.py").write_text("import time; time.sleep(61)")
+    run = inside(work, argv=(sys.executable, "apart.py"))
+    terms = Terms(settle_s=2.0, poll_s=0.1)
+    outcome = relaunch(run, is_probe=True, terms=terms).run(console()[0])
+    assert outcome.verified is True, outcome
+    assert not commands_with(b"apart.py")
 
 
 def test_without_a_docker_that_answers_it_is_explained_what_to_type(

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from cockpit.engine import flow_opening as opening
-from cockpit.engine.flow_subject import with_oom
+from cockpit.engine.flow_subject import with_oom, with_place
 from cockpit.engine.master_port import other_port
 from cockpit.flows import FLOWS, machine
 from cockpit.flows.flow import Known
@@ -237,3 +237,23 @@ def test_a_run_that_printed_an_oom_had_one_though_no_agent_counted() -> None:
     assert with_oom(RunMeasure(ooms=0), finding("sync", "slow"), snapshot) == RunMeasure(ooms=0)
     live = known(findings=(failed,)).snapshot
     assert with_oom(RunMeasure(ooms=0), failed, live) == RunMeasure(ooms=0)
+
+
+@pytest.mark.parametrize(
+    ("cause", "pid", "place"),
+    [
+        ("num_workers_low", 7, "train.py:23"),
+        ("dataloader", 7, "train.py:23"),
+        ("sync", 7, None),  # another trouble's line
+        ("dataloader", 8, None),  # another process
+    ],
+)
+def test_the_line_that_a_log_lacks_comes_from_what_is_seen_of_the_process(
+    cause: str, pid: int, place: str | None
+) -> None:
+    seen = finding(cause, "slow", "warning", pid=pid, facts={"place": "train.py:23", "frames": []})
+    now = known(process(7, 1), process(8, 1), findings=(seen,)).snapshot
+    logged = finding("num_workers_low", "slow", "warning", facts={"workers": 0})
+    told = with_place(logged, FlowRequest(flow="slow", pid=7), now)
+    assert told.facts.get("place") == place
+    assert told.facts["workers"] == 0
