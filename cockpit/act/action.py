@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cockpit.model.remedy import Outcome, Preview, UndoRecord
+from cockpit.model.remedy import Outcome, Preview
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,3 @@ class Action(Protocol):
 
     def run(self, console: Console) -> Outcome:
         """Do it, then look whether it helped. Raises CockpitError with a sentence."""
-
-
-class Undo(Protocol):
-    """How one kind of fix is taken back."""
-
-    def __call__(self, record: UndoRecord, console: Console) -> Outcome:
-        """Raises CockpitError with a sentence when what was changed has been changed since."""

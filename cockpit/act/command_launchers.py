@@ -20,8 +20,6 @@ class Launcher(NamedTuple):
     """One of these has to follow its name."""
     positional: int = 0
     """Words before the command: a mask, a duration, an image."""
-    assignments: bool = False
-    """``NAME=value`` words may stand before the command."""
     unknown_take: bool = False
     """An option that is neither here nor in ``switches`` takes a word that looks like no script."""
     switches: frozenset[str] = frozenset()
@@ -95,7 +93,7 @@ _ELSEWHERE = "The command runs on another machine (ssh): start it again there."
 _ADMIN = "The command begins with sudo: start it again by hand in a terminal."
 
 LAUNCHERS: dict[str, Launcher] = {
-    "env": Launcher(takes=_one("-u --unset -C --chdir"), assignments=True),
+    "env": Launcher(takes=_one("-u --unset -C --chdir")),
     "nohup": Launcher(),
     "setsid": Launcher(),
     "exec": Launcher(),

@@ -51,7 +51,6 @@ _DEEPSPEED = "DeepSpeed: configuration JSON, batch size; Megatron-LM: training a
 _NEMO = "NVIDIA NeMo: exp_manager and trainer configuration; NeMo models, configuration files"
 _VLLM = "vLLM: engine arguments (vllm serve)"
 _TORCH = "pytorch/examples imagenet and mnist; torchvision references; timm training scripts"
-_KERAS = "TensorFlow model garden: train.py flags; Keras examples"
 _JAX = "Flax and MaxText examples: configuration flags"
 _YACS = "detectron2: config reference; ultralytics: train settings; fairseq: command line tools"
 

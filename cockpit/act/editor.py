@@ -17,8 +17,9 @@ from cockpit.act.action import Console
 from cockpit.act.diff import changed_lines, lines_of, unified
 from cockpit.act.source_file import SourceFile
 from cockpit.errors import RefusedError
-from cockpit.model.remedy import Outcome, Preview, TerminalCommand
+from cockpit.model.remedy import Outcome, Preview, TerminalCommand, UndoRecord
 from cockpit.model.text import clean, plural
+from cockpit.paths import state_directory
 
 _PLUS = ("+{line}", "{file}")
 _COLON = ("{file}:{line}",)
@@ -44,6 +45,7 @@ WAITING: dict[str, str] = {
 }
 """What makes an editor with a window of its own return only when the file is closed."""
 
+_UNDO = "the bytes from before the editor are put back"
 _USUAL = ("nano", "vim", "vi")
 _AROUND = 6
 """Lines shown above and below the place."""
@@ -87,7 +89,7 @@ class EditByHand:
             risk="confirm",
             loses="nothing that you do not change yourself",
             verify=self.verify,
-            undo="the bytes from before the editor are put back" if command else None,
+            undo=_UNDO if command and state_directory(os.environ) else None,
             terminal=command,
             refusal=refusal,
         )
@@ -107,14 +109,23 @@ class EditByHand:
         wrong = source_file.syntax_error(now.raw, now.path)
         broken = wrong is not None and source_file.syntax_error(source.raw, source.path) is None
         sentence = f"{name} was changed in {plural(changed_lines(diff), 'line')}"
+        sentence += f", but does not compile: {wrong}" if broken else ""
+        record, lost = self._kept(source, now)
         return Outcome(
             ok=True,
             verified=False if broken else None,
-            sentence=f"{sentence}, but does not compile: {wrong}" if broken else sentence,
-            undo=patch_store.keep(now.path, "editor", self.title, source.raw, now.raw),
+            sentence=sentence + lost,
+            undo=record,
             output=diff,
             path=now.path,
         )
+
+    def _kept(self, before: SourceFile, now: SourceFile) -> tuple[UndoRecord | None, str]:
+        """(the way back, why there is none): the change is the user's and stays without one."""
+        try:
+            return patch_store.keep(now.path, "editor", self.title, before.raw, now.raw), ""
+        except RefusedError as error:
+            return None, f"; it cannot be taken back from here: {error}"
 
 
 def editor_command(path: str, line: int, environ: Mapping[str, str]) -> tuple[str, ...] | None:

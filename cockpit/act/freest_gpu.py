@@ -8,9 +8,7 @@ from cockpit.model.gpu import Gpu
 from cockpit.model.snapshot import Snapshot
 
 
-def freest_gpu(
-    snapshot: Snapshot, wants_bytes: int = 0, except_gpus: Collection[int] = ()
-) -> Gpu | None:
+def freest_gpu(snapshot: Snapshot, except_gpus: Collection[int] = ()) -> Gpu | None:
     """The GPU on which nobody computes and most memory is free; None: there is none.
 
     Not one that is lost, stale, closed to new processes (compute mode), cut into MIG instances, or
@@ -21,7 +19,7 @@ def freest_gpu(
         (free, -gpu.index, gpu)
         for gpu in snapshot.gpus
         if gpu.index not in busy and gpu.index not in except_gpus and _open(gpu)
-        if (free := free_bytes(gpu)) is not None and free >= wants_bytes
+        if (free := free_bytes(gpu)) is not None
     ]
     return max(fit, key=lambda one: one[:2])[2] if fit else None
 

@@ -1,19 +1,18 @@
 """A kill, or an operation in an attached run, as a fix with a preview and an outcome.
 
-Both are done by what the engine has already: the kill by :class:`Kills`, which judges, pins and
-proves; the operation by a callable of the engine's. Here they only get the shape of an Action.
+Both are done by callables of the engine's, which judge, pin and prove. Here they only get the
+shape of an Action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from cockpit.act.action import Console
 from cockpit.errors import CockpitError, RefusedError
-from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
+from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget
 from cockpit.model.memory import RunOutcome, RunRequest
 from cockpit.model.remedy import Compared, Outcome, Preview, UndoRecord
 from cockpit.model.run import RunDevice
@@ -25,30 +24,23 @@ DoInRun = Callable[[RunRequest, Callable[[str], None]], RunOutcome]
 # -- the kill
 
 
-class Kills(Protocol):
-    """A machine's kill: :class:`cockpit.act.signal.Kills`, or the demo's."""
-
-    def plan(self, request: KillRequest) -> KillPlan:
-        """Changes nothing."""
-
-    def run(
-        self, plan_id: str, typed: str | None, say: Callable[[str], None]
-    ) -> tuple[KillResult, ...]:
-        """Signals, waits, proves."""
+PlanKill = Callable[[KillRequest], KillPlan]
+"""A machine's own: changes nothing. Raises RefusedError."""
+RunKill = Callable[[str, str | None, Callable[[str], None]], tuple[KillResult, ...]]
+"""By the plan's id, with what was typed: signals, waits, proves. Raises RefusedError."""
 
 
 class KillProcesses:
-    """SIGTERM first; :meth:`harder` is the SIGKILL for who is still there, a fix of its own."""
+    """The signal of the request; SIGKILL for who is still there is another fix (flows/kills.py)."""
 
-    def __init__(self, kills: Kills, request: KillRequest) -> None:
-        self._kills, self._request = kills, request
+    def __init__(self, request: KillRequest, plan: PlanKill, run: RunKill) -> None:
+        self._request, self._make_plan, self._run_plan = request, plan, run
         self._plan: KillPlan | None = None
-        self._survivors: tuple[Target, ...] = ()
 
     def preview(self) -> Preview:
         """A new plan each time; the one shown last is the one that runs."""
         try:
-            plan = self._kills.plan(self._request)
+            plan = self._make_plan(self._request)
         except CockpitError as error:
             return self._refused(str(error))
         self._plan = plan
@@ -83,18 +75,7 @@ class KillProcesses:
         if plan is None:
             raise RefusedError("Look at what it would do first: there is no plan to run.")
         # who shows the preview has asked for the typed text, which the plan compares once more
-        results = self._kills.run(plan.id, plan.typed, console.say)
-        self._survivors = _survivors(plan, results)
-        return _outcome_of(plan, results)
-
-    def harder(self) -> KillProcesses | None:
-        """SIGKILL to who outlived the last run; None where that would not help."""
-        if not self._survivors:
-            return None
-        request = msgspec.structs.replace(
-            self._request, targets=self._survivors, signal="KILL", job=False, named=False
-        )
-        return KillProcesses(self._kills, request)
+        return _outcome_of(plan, self._run_plan(plan.id, plan.typed, console.say))
 
 
 def _title(plan: KillPlan, sent: list[PlannedTarget]) -> str:
@@ -108,15 +89,6 @@ def _target_line(plan: KillPlan, target: PlannedTarget) -> str:
     told = target.refusal_sentence if target.refusal else f"SIG{plan.signal}"
     note = f"; {target.note}" if target.note else ""
     return clean(f"{head} {target.command}: {told}{note}")
-
-
-def _survivors(plan: KillPlan, results: tuple[KillResult, ...]) -> tuple[Target, ...]:
-    offered = {result.pid for result in results if result.offer_kill}
-    return tuple(
-        Target(pid=target.pid, start_ticks=target.start_ticks)
-        for target in plan.targets
-        if target.pid in offered
-    )
 
 
 def _outcome_of(plan: KillPlan, results: tuple[KillResult, ...]) -> Outcome:
@@ -152,7 +124,10 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
         "the next steps are slower: they ask the driver for memory again",
     ),
     "set": ("set {name} to {value} in pid {pid}", "nothing"),
-    "history": ("{name} recording allocations in pid {pid}", "about 2 µs an allocation"),
+    "history": (
+        "{name} recording allocations in pid {pid}",
+        "about 2 µs an allocation; each look at its memory makes one step longer (up to 0.7 s)",
+    ),
     "snapshot": ("write a memory snapshot of pid {pid}", "one step takes longer (up to 1 s)"),
     "profile": ("profile {steps} steps of pid {pid}", "these steps are slower"),
     "free_frames": (
@@ -163,21 +138,13 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
 }
 _WHEN = {"free_frames": "as soon as no cell runs, on the kernel's own thread"}
 _AT_STEP = "at the next optimizer step, on its own thread"
-PASTE = (
-    "import gc, sys, torch",
-    "sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None",
-    "get_ipython().InteractiveTB.tb = get_ipython().last_execution_result = None",
-    "gc.collect(); torch.cuda.empty_cache()",
-)
-"""What a person can paste into a cell where the notebook has no agent."""
 
 
 class InRun:
     """One operation in one attached run, with what its allocator held before and after."""
 
-    def __init__(self, request: RunRequest, do: DoInRun, *, loses: str | None = None) -> None:
-        """``loses`` in place of the usual sentence of the operation."""
-        self._request, self._do, self._loses = request, do, loses
+    def __init__(self, request: RunRequest, do: DoInRun) -> None:
+        self._request, self._do = request, do
 
     def preview(self) -> Preview:
         """Asks nobody."""
@@ -192,7 +159,7 @@ class InRun:
             form="operation",
             lines=(clean(told), _WHEN.get(request.op, _AT_STEP)),
             risk="confirm",
-            loses=self._loses or loses,
+            loses=loses,
             verify="what the allocator holds before and after is compared",
             undo="The old value is set again." if request.op == "set" else None,
         )
@@ -204,7 +171,7 @@ class InRun:
 
 
 def undo_setting(do: DoInRun) -> Callable[[UndoRecord, Console], Outcome]:
-    """The Undo of ``kind="setting"``. The callable may raise CockpitError: the run has ended."""
+    """What takes back a record of ``kind="setting"``. It may raise CockpitError: the run ended."""
 
     def undo(record: UndoRecord, console: Console) -> Outcome:
         try:

@@ -62,7 +62,6 @@ print(json.dumps({
     "torch_installer": installer("torch"),
     "versions": {name: one for name, one in found.items() if one},
     "pip": version("pip"),
-    "virtual": sys.prefix != sys.base_prefix,
     "managed": sys.prefix == sys.base_prefix and os.path.exists(marked),
     "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
 }))
@@ -83,7 +82,6 @@ class Interpreter(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     """Of torch, torchvision, torchaudio, those that are there."""
     pip: str | None
-    virtual: bool
     managed: bool
     """Marked EXTERNALLY-MANAGED: the distribution's own (PEP 668)."""
     conda: bool

@@ -132,18 +132,33 @@ class Patch:
         if console.cancelled.is_set():
             return Outcome(ok=False, sentence="stopped: nothing was changed")
         title = f"{plan.edit.title}: {clean(plan.source.path)}"
-        undo_record = patch_store.keep(now.path, self.kind, title, now.raw, plan.raw)
-        console.say(f"backup: {undo_record.data['backup']}")
+        try:
+            record = patch_store.keep(now.path, self.kind, title, now.raw, plan.raw)
+        except RefusedError as error:
+            raise RefusedError(f"not changed: {error}") from error
+        console.say(f"backup: {record.data['backup']}")
         source_file.write(now, plan.raw)
-        _check_written(now, plan.raw)
-        return Outcome(
-            ok=True,
-            sentence=f"{clean(now.name)} is changed in {plural(changed_lines(plan.diff), 'line')}: "
-            "start the run anew, a running one keeps the old code",
-            undo=undo_record,
-            output=plan.diff,
-            path=now.path,
-        )
+        return _written(now, plan, record)
+
+
+def _written(source: SourceFile, plan: _Plan, record: UndoRecord) -> Outcome:
+    """With the way back in any case: from here on the file is not what it was."""
+    name, held = clean(source.name), _holds(source, plan.raw)
+    lines = plural(changed_lines(plan.diff), "line")
+    if held:
+        sentence = f"{name} is changed in {lines}: start the run anew, a running one keeps the "
+        sentence += "old code"
+    else:
+        sentence = f"{name} was written, and something else changed it right after: look at it "
+        sentence += f"(the original is {clean(record.data['backup'])}/original)"
+    return Outcome(
+        ok=True,
+        verified=None if held else False,
+        sentence=sentence,
+        undo=record,
+        output=plan.diff,
+        path=source.path,
+    )
 
 
 def _breaks(source: SourceFile, raw: bytes) -> bool:
@@ -153,11 +168,12 @@ def _breaks(source: SourceFile, raw: bytes) -> bool:
     return source_file.syntax_error(source.raw, source.path) is None
 
 
-def _check_written(source: SourceFile, raw: bytes) -> None:
-    """Raises RefusedError when the file has another content than was written."""
-    found, _ = source_file.read_bytes(source.path)
-    if found != raw:
-        raise RefusedError(f"{clean(source.path)} does not hold what was written: look at it")
+def _holds(source: SourceFile, raw: bytes) -> bool:
+    """The file has just this content; no, too, where it cannot be read any more."""
+    try:
+        return source_file.read_bytes(source.path)[0] == raw
+    except RefusedError:
+        return False
 
 
 def undo(record: UndoRecord, console: Console) -> Outcome:
@@ -182,7 +198,9 @@ def undo(record: UndoRecord, console: Console) -> Outcome:
     if console.cancelled.is_set():
         return Outcome(ok=False, sentence="stopped: nothing was changed")
     source_file.write(source, original)
-    _check_written(source, original)
+    if not _holds(source, original):
+        sentence = f"{name} was put back, and something else changed it right after: look at it"
+        return Outcome(ok=False, sentence=sentence, path=source.path)
     return Outcome(ok=True, sentence=f"{name} is as it was, to the byte", path=source.path)
 
 

@@ -45,7 +45,7 @@ def keep(file: str, kind: str, title: str, original: bytes, changed: bytes) -> U
         _write(folder / "changed", changed)
         _write(folder / "meta.json", msgspec.json.encode(meta) + b"\n")
     except OSError as error:
-        raise RefusedError(f"not changed: its backup cannot be written: {error}") from None
+        raise RefusedError(f"its backup cannot be written: {error}") from None
     return UndoRecord(
         kind="patch",
         title=title,
@@ -74,7 +74,7 @@ def changed_of(record: UndoRecord) -> bytes:
 def _patches() -> Path:
     state = state_directory(os.environ)
     if state is None:
-        raise RefusedError(f"not changed: for the backup this user has {NO_HOME}")
+        raise RefusedError(f"for its backup this user has {NO_HOME}")
     return state / "patches"
 
 

@@ -59,13 +59,8 @@ def set_variable(command: RunCommand, id_: str) -> Changes | None:
     """One of ``run_variables.VARIABLES``; None: it is set so already. Raises KeyError."""
     known = variable(id_)
     if id_ == "expandable_segments":
-        return allocator(command, known.value or "")
-    before = environment(command)
-    if known.value is None:
-        if known.name not in before:
-            return None
-        return Changes(f"without {known.name}", unset=(known.name,), notes=(_costs(id_),))
-    if before.get(known.name) == known.value:
+        return allocator(command, known.value)
+    if environment(command).get(known.name) == known.value:
         return None
     title = f"with {known.name}={known.value}"
     return Changes(title, set_environment={known.name: known.value}, notes=(_costs(id_),))

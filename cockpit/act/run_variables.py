@@ -12,14 +12,11 @@ class Variable(NamedTuple):
 
     id: str
     name: str
-    value: str | None
-    """None: the variable is removed."""
+    value: str
     does: str
     costs: str
     source: str
     """The page that documents it."""
-    diagnostic: bool = False
-    """Only to find a cause: not for a run that is to finish."""
 
 
 _CUDA_SEMANTICS = "PyTorch: CUDA semantics, Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF"
@@ -45,7 +42,6 @@ VARIABLES: tuple[Variable, ...] = (
         "Each kernel is waited for: the traceback then names the line that really failed.",
         "much speed (small kernels run several times slower); races may disappear",
         _TORCH_CUDA,
-        True,
     ),
     Variable(
         "no_caching",
@@ -54,7 +50,6 @@ VARIABLES: tuple[Variable, ...] = (
         "Each tensor gets memory of its own, so that compute-sanitizer sees writes out of bounds.",
         "very much speed: each allocation is a cudaMalloc",
         _TORCH_CUDA,
-        True,
     ),
     Variable(
         "nccl_debug",
@@ -63,16 +58,6 @@ VARIABLES: tuple[Variable, ...] = (
         "NCCL prints versions, transports, rings and its warnings.",
         "some hundred lines of output at the start",
         _NCCL,
-        True,
-    ),
-    Variable(
-        "nccl_debug_subsystems",
-        "NCCL_DEBUG_SUBSYS",
-        "INIT,ENV,NET,GRAPH",
-        "Limits what NCCL_DEBUG prints to the parts in which set-up fails.",
-        "nothing",
-        _NCCL,
-        True,
     ),
     Variable(
         "distributed_debug",
@@ -81,7 +66,6 @@ VARIABLES: tuple[Variable, ...] = (
         "Each collective is checked over all ranks: a mismatch becomes an error that names it.",
         "an extra collective for each collective",
         "PyTorch: torch.distributed, Debugging torch.distributed applications",
-        True,
     ),
     Variable(
         "flight_recorder",
@@ -90,7 +74,6 @@ VARIABLES: tuple[Variable, ...] = (
         "The last 2000 collectives of each rank are kept (before torch 2.9: the old name).",
         "a few hundred bytes a collective",
         _FLIGHT,
-        True,
     ),
     Variable(
         "flight_recorder_old",
@@ -99,7 +82,6 @@ VARIABLES: tuple[Variable, ...] = (
         "The same for torch before 2.9.",
         "a few hundred bytes a collective",
         _FLIGHT,
-        True,
     ),
     Variable(
         "dump_on_timeout",
@@ -108,23 +90,6 @@ VARIABLES: tuple[Variable, ...] = (
         "At a time-out each rank writes what it recorded.",
         "nothing",
         _TORCH_NCCL,
-        True,
-    ),
-    Variable(
-        "nccl_async_errors",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-        "1",
-        "A time-out or an error of NCCL ends the process instead of leaving it hanging.",
-        "nothing",
-        _TORCH_NCCL,
-    ),
-    Variable(
-        "nccl_heartbeat",
-        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
-        "1800",
-        "The watchdog waits longer for its own thread before it ends the process.",
-        "a real hang is noticed later",
-        _TORCH_NCCL,
     ),
     Variable(
         "nccl_p2p_off",
@@ -132,22 +97,6 @@ VARIABLES: tuple[Variable, ...] = (
         "1",
         "GPUs exchange data through host memory instead of directly.",
         "speed: NVLink and PCIe peer access are not used",
-        _NCCL,
-    ),
-    Variable(
-        "nccl_shm_off",
-        "NCCL_SHM_DISABLE",
-        "1",
-        "NCCL uses no shared memory, for containers whose /dev/shm is too small.",
-        "speed: traffic goes over the network interface",
-        _NCCL,
-    ),
-    Variable(
-        "nccl_ib_off",
-        "NCCL_IB_DISABLE",
-        "1",
-        "NCCL uses TCP instead of InfiniBand or RoCE.",
-        "much speed between nodes",
         _NCCL,
     ),
     Variable(
@@ -167,37 +116,12 @@ VARIABLES: tuple[Variable, ...] = (
         _COMPILE,
     ),
     Variable(
-        "no_compile",
-        "TORCH_COMPILE_DISABLE",
-        "1",
-        "The newer name of the same, from torch 2.6 on.",
-        "the speed that compiling had brought",
-        _COMPILE,
-    ),
-    Variable(
-        "all_gpus_visible",
-        "CUDA_VISIBLE_DEVICES",
-        None,
-        "The program sees all GPUs again.",
-        "a program that takes all GPUs that it sees will take all of them",
-        "NVIDIA CUDA programming guide: environment variables",
-    ),
-    Variable(
-        "pci_order",
-        "CUDA_DEVICE_ORDER",
-        "PCI_BUS_ID",
-        "CUDA counts GPUs as nvidia-smi does, instead of the fastest first.",
-        "nothing",
-        "NVIDIA CUDA programming guide: environment variables",
-    ),
-    Variable(
         "cpp_stacks",
         "TORCH_SHOW_CPP_STACKTRACES",
         "1",
         "Errors of torch's C++ code carry its stack.",
         "nothing",
         "PyTorch: Miscellaneous environment variables",
-        True,
     ),
 )
 

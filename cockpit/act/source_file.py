@@ -183,13 +183,14 @@ def _renamed(source: SourceFile, raw: bytes, folder: int) -> bool:
             _copy_attributes(source, descriptor)
             os.fsync(descriptor)
         os.rename(name, source.name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
     except OSError as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
         if error.errno in _KEPT_ERRORS:
             return False
         raise RefusedError(f"{clean(source.path)} is as it was: {error.strerror}") from None
+    with contextlib.suppress(OSError):  # the name leads to the new content, on disk or not yet
+        os.fsync(folder)
     return True
 
 

@@ -67,12 +67,6 @@ def _is_own(file: str) -> bool:
     return True
 
 
-def suggest(kind: str, file: str, line: int, facts: Facts) -> Patch | EditByHand:
-    """A patch when the place is certain; else the editor at the line, with what to write."""
-    found = _certain(kind, Place(file, line), facts)
-    return found if found is not None else by_hand(kind, file, line, facts)
-
-
 def suggest_first(kind: str, places: Sequence[Place], facts: Facts) -> Patch | EditByHand | None:
     """The innermost place with a certain patch; else the editor at the innermost; None: no place.
 

@@ -125,22 +125,4 @@ SUGGESTIONS: dict[str, Suggestion] = {
         ),
         "the step passes; the process holds memory on the GPU",
     ),
-    "zero_grad": Suggestion(
-        "free the gradients instead of zeroing them",
-        ("    optimizer.zero_grad(set_to_none=True)   # the default since torch 2.0",),
-        "memory before the backward pass falls by the size of the gradients",
-    ),
-    "index_range": Suggestion(
-        "make indices and sizes agree",
-        (
-            "An index was outside of what it indexes. Before the call of this line:",
-            "",
-            "    assert 0 <= int(y.min()) and int(y.max()) < num_classes",
-            "    assert int(ids.max()) < model.get_input_embeddings().num_embeddings",
-            "",
-            "Then correct the labels, ignore_index, the tokenizer's size or the model's.",
-        ),
-        "with CUDA_LAUNCH_BLOCKING=1 the step passes",
-    ),
 }
-"""``index_range`` is never patched: which of the two sizes is wrong only a person can tell."""

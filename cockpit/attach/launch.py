@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from cockpit import procfs
 from cockpit.attach import run_environment, run_record
 from cockpit.attach.keeper import Order, keep
 from cockpit.attach.run_record import Meta, Recorder
@@ -260,17 +261,9 @@ class _Front:
             os.kill(self._command, number)
 
 
-def _stat(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
 def _state(pid: int) -> str:
-    fields = _stat(pid)
-    return fields[0].decode() if fields else ""
+    found = procfs.stat("/proc", pid)
+    return "" if isinstance(found, procfs.Gap) else found.state
 
 
 def _is_below(pid: int, ancestor: int) -> bool:
@@ -278,8 +271,8 @@ def _is_below(pid: int, ancestor: int) -> bool:
     for _ in range(64):
         if pid == ancestor:
             return True
-        fields = _stat(pid) if pid > 1 else []
-        if not fields:
+        found = procfs.stat("/proc", pid) if pid > 1 else procfs.Gap("gone")
+        if isinstance(found, procfs.Gap):
             return False
-        pid = int(fields[1])
+        pid = found.ppid
     return False

@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
+from cockpit import procfs
 from cockpit.attach import run_oom, run_output
 from cockpit.errors import TargetGoneError
 from cockpit.model.text import clean
@@ -259,12 +260,8 @@ def boot_id() -> str | None:
 
 def start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None when it is gone or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    found = procfs.stat("/proc", pid)
+    return None if isinstance(found, procfs.Gap) or found.state in "ZX" else found.start_ticks
 
 
 def interpreter(command: tuple[str, ...], environment: Mapping[str, str]) -> str | None:

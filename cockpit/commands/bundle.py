@@ -1,7 +1,7 @@
 """``cockpit bundle FILE``: an incident in one redacted file, to give away or to keep.
 
-Takes snapshots through a Link, the tails of logs, the journal; what is taken out is decided in
-``collect.bundle``, which writes the file.
+Takes snapshots and the doctor's answer through a Link, the tails of logs, the journal; what is
+taken out is decided in ``collect.bundle``, which writes the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.collect import bundle
 from cockpit.collect.recording_lines import Attachment
-from cockpit.commands.ask import first_tick, open_link, remove_log
+from cockpit.commands.ask import answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
-from cockpit.engine.protocol import Tick
-from cockpit.errors import TargetGoneError, UsageError
+from cockpit.engine.protocol import AskCheckup, Tick
+from cockpit.errors import CockpitError, TargetGoneError, UsageError
+from cockpit.model.checkup import CheckupRequest
 from cockpit.model.finding import Finding
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
@@ -38,28 +39,22 @@ RUNS = 3
 """The newest that ``cockpit run`` kept."""
 JOURNAL_LINES = 200
 LONGEST_S = 600.0
+DOCTOR_S = 300.0
+"""Longer than all time limits of the engine's children together."""
 
 
-def run(
-    settings: Settings,
-    path: str,
-    *,
-    log: str | None = None,
-    seconds: float = 5.0,
-    doctor: str | None = None,
-) -> int:
-    """Exit 0 with a sentence about what is in it. Raises UsageError, LinkError, TargetGoneError.
-
-    ``doctor``: what ``cockpit doctor --json`` printed.
-    """
+def run(settings: Settings, path: str, *, log: str | None = None, seconds: float = 5.0) -> int:
+    """Exit 0 with a sentence about what is in it. Raises UsageError, LinkError, TargetGoneError."""
     if not 0 <= seconds <= LONGEST_S:
         raise UsageError(f"--seconds is a number from 0 to {LONGEST_S:.0f}.")
     if os.path.exists(path):
         raise UsageError(f"{clean(path)} exists already: give another name.")
-    parts = list(_parts(log, doctor))
+    parts = list(_parts(log))
+    snapshots = _snapshots(settings, seconds)
+    parts += _doctor(settings)
     findings = [_finding(part) for part in parts if part.what == "log" and part.lines]
     told = [one for one in findings if one.cause not in ("benign", "unknown")]
-    contents = bundle.Contents(snapshots=_snapshots(settings, seconds), findings=told, parts=parts)
+    contents = bundle.Contents(snapshots=snapshots, findings=told, parts=parts)
     sys.stdout.write(clean(bundle.write(path, contents, __version__)) + "\n")
     return 0
 
@@ -90,6 +85,26 @@ def _snapshots(settings: Settings, seconds: float) -> list[tuple[float, Snapshot
         remove_log(link)
 
 
+def _doctor(settings: Settings) -> Iterator[Attachment]:
+    """With the Python of the newest run, for that is what the incident is about; of all GPUs."""
+    if settings.demo or settings.replay:
+        return  # nothing of this host belongs to these
+    folder = state_directory(os.environ)
+    runs = run_record.list_runs(str(folder)) if folder is not None else []
+    request = CheckupRequest(python=runs[0].meta.python if runs else None)
+    link = open_link(msgspec.structs.replace(settings, only=None), complete=True)
+    id_ = link.next_id()
+    try:
+        first_tick(link)
+        found = answer(link, AskCheckup(id=id_, request=request), id_, DOCTOR_S).checkup
+        yield Attachment(what="doctor", title="doctor", data=msgspec.to_builtins(found))
+    except CockpitError as error:
+        tell(f"Without the doctor's answer: {error}")
+    finally:
+        link.close()
+        remove_log(link)
+
+
 def _more(link: Link, began: float, seconds: float) -> Iterator[tuple[float, Snapshot]]:
     while (left := began + seconds - time.monotonic()) > 0:
         message = link.receive(left)
@@ -97,7 +112,7 @@ def _more(link: Link, began: float, seconds: float) -> Iterator[tuple[float, Sna
             yield time.monotonic() - began, message.snapshot
 
 
-def _parts(log: str | None, doctor: str | None) -> Iterator[Attachment]:
+def _parts(log: str | None) -> Iterator[Attachment]:
     if log is not None:
         yield Attachment(what="log", title=clean(log), lines=_tail(log))
     folder = state_directory(os.environ)
@@ -107,16 +122,6 @@ def _parts(log: str | None, doctor: str | None) -> Iterator[Attachment]:
         journal = _journal(str(folder / "journal.jsonl"))
         if journal:
             yield Attachment(what="journal", title="the last actions", data=journal)
-    if doctor is not None:
-        yield doctor_part(doctor)
-
-
-def doctor_part(text: str) -> Attachment:
-    """The doctor's JSON as it is, or as lines where it is none."""
-    try:
-        return Attachment(what="doctor", title="doctor", data=msgspec.json.decode(text))
-    except msgspec.DecodeError:
-        return Attachment(what="doctor", title="doctor", lines=tuple(text.splitlines()))
 
 
 def _run(record: RunRecord) -> Iterator[Attachment]:

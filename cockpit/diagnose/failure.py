@@ -32,6 +32,11 @@ _CAUGHT = re.compile(r"\bCaught (?P<name>[\w.]{1,80}) in \w")
 _BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d|\.pyx$")
 _TRACEBACK_LINES = 120
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,7})')
+_EVALUATES = re.compile(
+    r", in _*(?:(?:run|do|maybe)_)?(?:eval|valid)\w*$|, in test_(?:step|epoch|loop)$"
+    r"|/evaluation_loop\.py\""
+)
+"""A frame of an evaluation, of the user's or of a trainer's."""
 _COMMAND = re.compile(
     r"(?:^|\n)[^\n]{0,60}?[$#>] ((?:python\d?|torchrun|accelerate|srun)\b[^\n]{1,300})"
 )
@@ -88,14 +93,29 @@ def place_of(log: Log, index: int) -> dict[str, Any]:
 
     ``frames`` in the order of the traceback; ``place`` is the last, innermost one. A message of a
     kernel comes before the traceback that it led to, an exception at the end of its own.
+    ``evaluates``: it happened in an evaluation.
     """
     own = _frames_above(log, index) or _frames_below(log, index) or _frames_of_crash(log, index)
     facts: dict[str, Any] = {}
     if own:
         facts["place"], facts["frames"] = own[-1], own
+    if _in_evaluation(log, index):
+        facts["evaluates"] = True
     command = _COMMAND.search(log.text)
     facts["command"] = command[1].strip() if command else "python <script>"
     return facts
+
+
+def _in_evaluation(log: Log, index: int) -> bool:
+    """A frame of the traceback that ends in the line says so."""
+    for line in reversed(log.lines[max(0, index - _TRACEBACK_LINES) : index]):
+        if line.rank != log.lines[index].rank:
+            continue
+        if "Traceback (most recent" in line.text:
+            return False
+        if _EVALUATES.search(line.text):
+            return True
+    return False
 
 
 def _frames_above(log: Log, index: int) -> list[str]:

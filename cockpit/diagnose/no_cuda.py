@@ -339,6 +339,23 @@ SIGNS: tuple[Sign, ...] = (
         ),
     ),
     Sign(
+        "checkpoint_device",
+        r"Attempting to deserialize object on CUDA device (?P<ordinal>\d{1,3}) but "
+        r"torch\.cuda\.device_count\(\) is (?P<devices>\d{1,3})",
+        SPECIFIC,
+        0.93,
+    ),
+    Sign(
+        "checkpoint_device",
+        r"Attempting to deserialize object on a CUDA device but torch\.cuda\.is_available\(\) is "
+        r"False",
+        SPECIFIC - 7,
+        0.8,
+        also=(
+            ("cpu_wheel", "CUDA is not there for this Python at all: `cockpit doctor` says why"),
+        ),
+    ),
+    Sign(
         "code_uses_cpu",
         r"Expected all tensors to be on the same device|Input type "
         r"\(torch\.(?:cuda\.)?\w*Tensor\) and"

@@ -97,7 +97,6 @@ def _driver_too_old(
     return WheelChoice(
         index=None,
         capabilities=devices,
-        driver_needed=needed,
         refusal=(
             f"No build of torch for {_names(devices)} runs with {have}: "
             f"the driver has to be {needed} or newer, which an administrator installs."

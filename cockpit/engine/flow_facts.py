@@ -18,7 +18,6 @@ from cockpit.act.journal import Journal
 from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
-from cockpit.diagnose.devices import resolve
 from cockpit.engine.flight import flight_of
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.flow_subject import (
@@ -28,6 +27,7 @@ from cockpit.engine.flow_subject import (
     is_alive,
     live_finding,
     merged,
+    on_card,
     process_of,
     ranks,
     run_words,
@@ -182,19 +182,11 @@ class Facts:
         """Everything that this flow needs. Raises CockpitError where the engine has nothing."""
         process = process_of(snapshot, request)
         run = next((one for one in snapshot.runs if one.pid == request.pid), None)
-        if "command" in needs:
-            self._command = self._find_command(request, run) or self._command
-            self._before = merged(self._before, self._measured(run))
-        if "pace" in needs and run is not None:
-            self._before = self._paced(run, say)
+        self._look_at_run(request, run, needs, say)
         finding = self._finding(request, snapshot)
         if not done:
             self._before = with_oom(self._before, finding, snapshot)
-        if "checkup" in needs:
-            self._checkup = self._examine(request, say) or self._checkup
-        if "origins" in needs and self._live and self._origins is None:
-            pid = request.pid if is_alive(request) else None
-            self._origins = where_set(self._command, pid)
+        self._look_around(request, needs, say)
         return Known(
             request=request,
             snapshot=snapshot,
@@ -212,6 +204,24 @@ class Facts:
             answers=answers,
             done=done,
         )
+
+    def _look_at_run(
+        self, request: FlowRequest, run: Run | None, needs: Collection[Need], say: Say
+    ) -> None:
+        """How it was started, and how it goes; the finding's card is told by its environment."""
+        if "command" in needs:
+            self._command = self._find_command(request, run) or self._command
+            self._before = merged(self._before, self._measured(run))
+        if "pace" in needs and run is not None:
+            self._before = self._paced(run, say)
+
+    def _look_around(self, request: FlowRequest, needs: Collection[Need], say: Say) -> None:
+        """The steps of the checkup, and where the run's variables are set."""
+        if "checkup" in needs:
+            self._checkup = self._examine(request, say) or self._checkup
+        if "origins" in needs and self._live and self._origins is None:
+            pid = request.pid if is_alive(request) else None
+            self._origins = where_set(self._command, pid)
 
     def subject(self, request: FlowRequest, known: Known | None) -> str:
         """``pid 4711 · rank 3 · train.py:156``."""
@@ -253,8 +263,8 @@ class Facts:
         """What is known best; once something is, an end that this flow brought about is no news."""
         logged = self._diagnosed(request)
         if logged is not None and logged.cause not in _QUIET:
-            on_card = self._on_card(logged, snapshot)
-            found: Finding | None = with_place(on_card, request, snapshot)
+            carded = on_card(logged, self._command, snapshot)
+            found: Finding | None = with_place(carded, request, snapshot)
         elif request.log is not None and process_of(snapshot, request) is None:
             found = logged  # what happens on this machine now is no answer to a log
         else:
@@ -264,14 +274,6 @@ class Facts:
             return found if held else self._known or found
         self._known = found
         return found
-
-    def _on_card(self, finding: Finding, snapshot: Snapshot) -> Finding:
-        """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
-        command = self._command
-        if finding.gpu is None or command is None or not snapshot.gpus:
-            return finding
-        seen = resolve(command.environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
-        return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)
 
     def _diagnosed(self, request: FlowRequest) -> Finding | None:
         if request.log is None and request.run is None and self._rerun is None:

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
+from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
 from cockpit.model.process import Process
-from cockpit.model.run_command import RunMeasure
+from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, clean_command, shortened
 
@@ -136,3 +137,11 @@ def age_s(record: RunRecord) -> float:
     except ValueError:
         return 0.0
     return time.time() - ended
+
+
+def on_card(finding: Finding, command: RunCommand | None, snapshot: Snapshot) -> Finding:
+    """``GPU 0`` of a message is the run's first visible device, not the machine's first."""
+    if finding.gpu is None or command is None or not snapshot.gpus:
+        return finding
+    seen = resolve(command.environment.get("CUDA_VISIBLE_DEVICES"), snapshot.gpus).gpus
+    return replace(finding, gpu=seen[finding.gpu] if finding.gpu < len(seen) else None)

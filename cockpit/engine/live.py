@@ -156,7 +156,8 @@ class LiveMachine:
         from cockpit.engine import in_run
 
         gpus = self._runs.gpu_by_index(pid)
-        return in_run.ask(self._runs.socket(pid), pid, question, deep, gpus)
+        socket, readonly = self._runs.socket(pid), self._readonly
+        return in_run.ask(socket, pid, question, deep, gpus, readonly=readonly)
 
     def do_in_run(self, request: RunRequest, say: Say) -> RunOutcome:
         """After the confirmation. Raises CockpitError with a sentence."""

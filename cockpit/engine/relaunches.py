@@ -75,8 +75,8 @@ def _before(known: Known, command: RunCommand) -> RunMeasure:
 
 
 def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Changes | None:
-    if values.get("halve_batch"):
-        return changes.halve(command, script_of(command, known))
+    if values.get("halve"):
+        return changes.halve(command, script_of(command, known), values["halve"])
     if "change" in values:
         meaning, value = values["change"]
         return changes.set_argument(command, meaning, value, script_of(command, known))
@@ -89,7 +89,7 @@ def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Cha
     unset = tuple(name for name in values["unset"] if name in command.environment)
     if values["unset"] and not unset:
         return None
-    return Changes("", set_environment=dict(values["environment"]), unset=unset)
+    return Changes("", unset=unset)
 
 
 def script_of(command: RunCommand, known: Known) -> ScriptFacts:

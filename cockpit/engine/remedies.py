@@ -5,7 +5,9 @@ Everything that touches this host is made for a live machine only.
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,11 +26,11 @@ from cockpit.diagnose.wheels import fitting_build
 from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
-from cockpit.engine.machine import Machine, Say
+from cockpit.engine.machine import Machine
 from cockpit.engine.relaunches import ask_help, relaunch
 from cockpit.errors import CockpitError, UsageError
 from cockpit.flows.flow import Known, Remedy
-from cockpit.model.action import KillPlan, KillRequest, KillResult, Target
+from cockpit.model.action import KillRequest, Target
 from cockpit.model.memory import RunRequest
 from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
@@ -36,6 +38,7 @@ JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
 ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
 """Kinds that a demo has, too: they end in the machine's own actions, or in words."""
+_PYTHON = re.compile(r"python3\.\d+")
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
 """A line with one of these is for a person to read, not for exec."""
 _TOLD_ONLY = frozenset({"isolate"})
@@ -87,25 +90,10 @@ class _Wanted:
     machine: Machine
 
 
-class _Kills:
-    """The machine's own kill, in the shape that the Action wants."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-
-    def plan(self, request: KillRequest) -> KillPlan:
-        """Changes nothing."""
-        return self._machine.plan_kill(request)
-
-    def run(self, plan_id: str, typed: str | None, say: Say) -> tuple[KillResult, ...]:
-        """Signals, waits, proves."""
-        return self._machine.run_kill(plan_id, typed, say)
-
-
 def _kill(of: _Wanted) -> Action:
     targets = tuple(Target(pid=pid, start_ticks=ticks) for pid, ticks in of.values["targets"])
     request = KillRequest(targets=targets, signal=of.values["signal"], job=of.values["job"])
-    return KillProcesses(_Kills(of.machine), request)
+    return KillProcesses(request, of.machine.plan_kill, of.machine.run_kill)
 
 
 def _operation(of: _Wanted) -> Action:
@@ -156,7 +144,17 @@ def _ask_help(of: _Wanted) -> Action | None:
 def _patch(of: _Wanted) -> Action | None:
     frames = of.known.fact("frames") or [of.values["place"]]
     places = locate(frames, of.known.command.cwd if of.known.command else of.known.request.cwd)
-    return suggest_first(of.values["kind"], places, dict(of.values["facts"]))
+    facts = {"python_version": _python_version(of.known), **dict(of.values["facts"])}
+    return suggest_first(of.values["kind"], places, facts)
+
+
+def _python_version(known: Known) -> str | None:
+    """As its agent tells, else as the file is called that its interpreter leads to."""
+    if known.run is not None and known.run.python_version is not None:
+        return known.run.python_version
+    path = known.command.interpreter if known.command is not None else None
+    name = os.path.basename(os.path.realpath(path)) if path else ""
+    return name.removeprefix("python") if _PYTHON.fullmatch(name) else None
 
 
 def _edit(of: _Wanted) -> Action | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.run_record import RunProcess, RunRecord, list_runs, load_run
+from cockpit.engine.runs import device_rows
 from cockpit.errors import TargetGoneError
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunMeasure, SeenRun
@@ -46,7 +47,7 @@ def measure(directory: str | None, run: Run | None = None) -> RunMeasure:
     """What is known of a run that failed or still runs: from its record, and its last sample."""
     record = _record(directory)
     ooms = record.ooms() if record else ()
-    rows = [row for one in ooms for row in _rows(one)]
+    rows: list[Mapping[str, Any]] = [row for one in ooms for row in device_rows(one.get("devices"))]
     rows += [_of_device(device) for device in run.devices] if run else []
     steps = [run.step if run else None, *(one.get("step") for one in ooms)]
     end = record.exit if record else None
@@ -78,7 +79,7 @@ def step_times(directory: str, count: int, every_s: float = 1.0) -> tuple[float,
 
 def _seen(run: RunRecord, told: list[Mapping[str, Any]], lines: int) -> SeenRun:
     ooms = run.ooms()
-    rows = [row for one in (*told, *ooms) for row in _rows(one)]
+    rows = [row for one in (*told, *ooms) for row in device_rows(one.get("devices"))]
     steps = [one["step"] for one in told if isinstance(one.get("step"), int) and one["step"] > 0]
     steps = steps or [one["step"] for one in ooms if isinstance(one.get("step"), int)]
     rates = [one["steps_per_s"] for one in told if isinstance(one.get("steps_per_s"), float | int)]
@@ -116,11 +117,6 @@ def _record(directory: str | None) -> RunRecord | None:
         return load_run(directory) if directory else None
     except TargetGoneError:
         return None
-
-
-def _rows(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    rows = one.get("devices")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _of_device(device: Any) -> Mapping[str, Any]:

@@ -116,8 +116,8 @@ class Runs:
         """torch's index of a device → NVML's, for the devices that the process uses."""
         with self._lock:
             one = self._attached.get(pid)
-        rows = _rows(one.stats) if one is not None else []
-        return {int(row.get("index", 0)): _gpu_index(row, self._gpus) for row in rows}
+        rows = device_rows(one.stats.get("devices")) if one is not None else []
+        return {_index(row): _gpu_index(row, self._gpus) for row in rows}
 
     # -- in the background
 
@@ -160,15 +160,22 @@ class Runs:
                     one.client = client
                     one.hello = client.call("hello")
                     for stats in client.stream(STREAM_HZ):
-                        before, one.stats = one.stats, stats
-                        one.heard_at = time.monotonic()
-                        for row in _new_ooms(before, stats):
-                            self._tell_oom(one, row, _oom_record(client))
+                        self._hear(one, client, stats)
             except AgentError:
                 if _is_over(one):
                     one.left_at = time.monotonic()
                     self._tell_last_ooms(one)
                 time.sleep(1 / STREAM_HZ)
+
+    def _hear(self, one: _Attached, client: Client, stats: Mapping[str, Any]) -> None:
+        """One sample. Raises AgentError for numbers that are none: the thread has to go on."""
+        before, one.stats = one.stats, stats
+        one.heard_at = time.monotonic()
+        try:
+            for row in _new_ooms(before, stats):
+                self._tell_oom(one, row, _oom_record(client))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise AgentError(f"pid {client.pid} told no numbers: {error}", "bad_reply") from error
 
     def _tell_oom(self, one: _Attached, row: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         gpu, pid = _gpu_index(row, self._gpus), one.socket.pid
@@ -183,10 +190,10 @@ class Runs:
 
     def _tell_last_ooms(self, one: _Attached) -> None:
         """An OOM that ends the program comes between two samples: its record is on disk."""
-        rows = {row.get("index"): row for row in _rows(one.stats)}
+        rows = {_index(row): row for row in device_rows(one.stats.get("devices"))}
         for record in one.files.ooms(one.socket.inner_pid, one.start_ticks):
-            index = record.get("device")
             if _is_oom_record(record) and float(record["at"]) not in one.files.ooms_told:
+                index = int(record["device"])
                 self._tell_oom(one, rows.get(index, {"index": index}), record)
 
     def _read_exits(self) -> None:
@@ -253,20 +260,28 @@ def _devices(
     stats: Mapping[str, Any], process: Process | None, gpus: Sequence[Gpu]
 ) -> tuple[RunDevice, ...]:
     """The agent's rows with NVML's numbers of the GPUs. Raises ValidationError."""
-    return tuple(device_of(row, _gpu_index(row, gpus), process) for row in _rows(stats))
+    rows = device_rows(stats.get("devices"))
+    return tuple(device_of(row, _gpu_index(row, gpus), process) for row in rows)
 
 
-def _rows(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows = stats.get("devices")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+def device_rows(told: object) -> list[dict[str, Any]]:
+    """What an agent tells of its devices, without what is no row: it comes from outside."""
+    return [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+
+
+def _index(row: Mapping[str, Any]) -> int:
+    """torch's own number of the device."""
+    index = row.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def _new_ooms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Device rows whose counter of OOMs grew between two samples."""
     if not before:
         return []
-    were = {row.get("index"): row.get("ooms") or 0 for row in _rows(before)}
-    return [row for row in _rows(after) if (row.get("ooms") or 0) > were.get(row.get("index"), 0)]
+    were = {_index(row): row.get("ooms") or 0 for row in device_rows(before.get("devices"))}
+    rows = device_rows(after.get("devices"))
+    return [row for row in rows if (row.get("ooms") or 0) > were.get(_index(row), 0)]
 
 
 def _oom_record(client: Client) -> Mapping[str, Any]:
@@ -300,5 +315,4 @@ def _gpu_index(row: Mapping[str, Any], gpus: Sequence[Gpu]) -> int:
     for gpu in gpus:
         if uuid and gpu.uuid is not None and gpu.uuid.removeprefix("GPU-") == uuid:
             return gpu.index
-    index = row.get("index")
-    return index if isinstance(index, int) else 0
+    return _index(row)

@@ -23,6 +23,9 @@ from cockpit.model.snapshot import Snapshot
 Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings", "flight"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
+_AMPERE = 8.0
+"""Compute capability of the first generation with bf16."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -78,6 +81,13 @@ class Known:
         """Neither a run, nor a process, log or command was named, and nothing is found."""
         return not self.request.has_subject and self.finding is None
 
+    @property
+    def has_bf16(self) -> bool:
+        """The card, or each that the run may get, has bf16 in its tensor cores (Ampere); one whose
+        compute capability is not known counts as new."""
+        meant = [one for one in self.snapshot.gpus if self.gpu in (None, one.index)]
+        return all(_number(one.compute_capability) >= _AMPERE for one in meant)
+
     def may_end(self, process: Process) -> bool:
         """An own process, or root asks. The plan of the kill decides; this only chooses offers."""
         return process.start_ticks is not None and self.uid in (0, process.uid)
@@ -101,6 +111,13 @@ class Known:
         if self.process is not None and self.process.devices:
             return self.process.devices[0].gpu
         return 0 if len(self.snapshot.gpus) == 1 else None
+
+
+def _number(capability: str | None) -> float:
+    try:
+        return float(capability or _AMPERE)
+    except ValueError:
+        return _AMPERE
 
 
 Mark = Literal["ok", "bad", "note", "unknown"]

@@ -216,11 +216,6 @@ def _again(known: Known) -> Iterator[Remedy]:
         )
 
 
-def _device(known: Known) -> Iterator[Remedy]:
-    if known.cause in ("duplicate_gpu", "oom_ranks_on_one_gpu"):
-        yield from reruns.patch(known, "set_device", "Each rank has to take its own card.")
-
-
 FLOW = Flow(
     id="multi-gpu",
     title="A job on several GPUs hangs or fails",
@@ -236,7 +231,7 @@ FLOW = Flow(
     offers=(
         reruns.after_patch,
         _edit,
-        _device,
+        reruns.own_device,
         _end,
         kills.survivors,
         _other_port,

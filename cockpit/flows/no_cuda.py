@@ -114,7 +114,14 @@ def _program(known: Known) -> Iterator[Remedy]:
     if "code_uses_cpu" in causes(known):
         because = "Nothing is broken: the program itself asks for the CPU."
         yield from reruns.change(known, "device", "cuda", "ask for the GPU", because)
-        yield from reruns.patch(known, "to_device", "Model and data have to be on the same device.")
+        because = "Model and data have to be on the same device."
+        yield from reruns.patch(known, "to_device", because, on_cpu=known.is_live)
+
+
+def _checkpoint(known: Known) -> Iterator[Remedy]:
+    if "checkpoint_device" in causes(known):
+        because = "The GPU that it was saved on is not there for this process."
+        yield from reruns.patch(known, "map_location", because, cannot_load=True)
 
 
 def _end_first(known: Known) -> Iterator[Remedy]:
@@ -139,6 +146,7 @@ FLOW = Flow(
     offers=(
         reruns.after_patch,
         _program,
+        _checkpoint,
         _visible,
         _libraries,
         _origins,

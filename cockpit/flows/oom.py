@@ -136,13 +136,27 @@ def _other_gpu(known: Known) -> Iterator[Remedy]:
         )
 
 
+def _evaluation(known: Known) -> Iterator[Remedy]:
+    """Before the batch of the training, which is not what was too large."""
+    if not known.fact("evaluates") or known.cause not in _OUR_SIZE:
+        return
+    because = "It ran out in the evaluation"
+    yield from reruns.rerun(
+        known,
+        title="halve the batch of the evaluation",
+        because=f"{because}: the training and its batch stay as they are.",
+        halve="eval_batch",
+    )
+    yield from reruns.patch(known, "no_grad", f"{because}; without gradients it keeps no graph.")
+
+
 def _smaller_batch(known: Known) -> Iterator[Remedy]:
     if known.cause in _OUR_SIZE or known.cause == "oom_fragmentation":
         yield from reruns.rerun(
             known,
             title="halve the batch, double the accumulation",
             because="Activations shrink with the batch; the effective batch stays the same.",
-            halve_batch=True,
+            halve="batch",
         )
         because = "Where it has an option for the batch, half of it can be tried."
         yield from reruns.ask_help(known, "batch", because)
@@ -170,9 +184,7 @@ def _growing(known: Known) -> Iterator[Remedy]:
 
 def _patches(known: Known) -> Iterator[Remedy]:
     if known.cause in _OUR_SIZE:
-        because = "Halves the activations on compute capability 8.0 and newer."
-        yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
-        yield from reruns.patch(known, "autocast_bf16", because)
+        yield from reruns.in_bf16(known, "Halves the activations.")
         because = "Most activations are computed again instead of kept: about 30 % more time."
         yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
         yield from reruns.patch(known, "gradient_checkpointing", because)
@@ -198,7 +210,9 @@ FLOW = Flow(
         _as_it_was,
         _expandable,
         _other_gpu,
+        reruns.own_device,
         _growing,
+        _evaluation,
         _smaller_batch,
         _patches,
         kills.end_first,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from cockpit.model.remedy import Outcome, Preview
+from cockpit.model.flow import Done, Found
 from cockpit.model.secret import HIDDEN, hide, hide_lines, is_secret_name
 from cockpit.model.text import clean
 
@@ -19,31 +18,13 @@ MOST_LINES = 40
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@])")
 _HIDDEN = _MARKUP.sub(r"\\\1", HIDDEN)
 _VERDICTS = {True: "helped", False: "did not help", None: "not verified"}
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One thing that was looked at."""
-
-    sentence: str
-    quoted: tuple[str, ...] = ()
-    """Lines of a log, output of a command: as they are."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """One fix: what was shown, and what came of it."""
-
-    preview: Preview
-    outcome: Outcome | None
-    """None: shown, and not run."""
-    undone: bool = False
+_MARKS = {"ok": "well", "bad": "not well", "note": "noted", "unknown": "not known"}
 
 
 def markdown(
     title: str,
     subject: str,
-    seen: Sequence[Seen],
+    seen: Sequence[Found],
     done: Sequence[Done],
     outcome: str,
     environment: Mapping[str, str],
@@ -58,7 +39,7 @@ def markdown(
         f"**Run:** {prose(subject)}",
         f"**Outcome:** {prose(outcome)}",
         "## Seen",
-        *(_seen(one) for one in seen),
+        *(f"- {prose(f'{one.what} {one.sentence} ({_MARKS[one.mark]})')}" for one in seen),
         "## Done",
         *(_done(number, one) for number, one in enumerate(done, 1)),
         "## Environment",
@@ -91,42 +72,23 @@ def code(lines: Sequence[str], language: str = "text") -> str:
     return "\n".join((f"{fence}{language}", *shown, fence))
 
 
-def _seen(one: Seen) -> str:
-    text = f"- {prose(one.sentence)}"
-    return f"{text}\n\n{code(one.quoted)}" if one.quoted else text
-
-
 def _done(number: int, one: Done) -> str:
-    preview, outcome = one.preview, one.outcome
-    parts = [f"### {number}. {prose(preview.title)}"]
-    if preview.lines:
-        parts.append(code(preview.lines, "diff" if preview.form == "diff" else "text"))
-    parts.append(f"Loses: {prose(preview.loses)}")
-    if preview.refusal is not None:
-        parts.append(f"**Refused:** {prose(preview.refusal)}")
-    elif outcome is None:
-        parts.append("Shown, and not run.")
-    else:
-        parts += _outcome(outcome)
+    parts = [f"### {number}. {prose(one.title)}"]
+    if one.lines:
+        parts.append(code(one.lines, "diff" if one.lines[0].startswith("--- ") else "text"))
+    parts.append(f"Loses: {prose(one.loses or 'nothing')}")
+    verdict = _VERDICTS[one.verified] if one.ok else "failed"
+    parts.append(f"**{verdict.capitalize()}:** {prose(one.sentence)}")
+    if one.compared:
+        rows = [f"| {prose(c.what)} | {prose(c.before)} | {prose(c.after)} |" for c in one.compared]
+        parts.append("\n".join(("| | before | after |", "|---|---|---|", *rows)))
+    if one.output:
+        parts.append(code(one.output))
+    if one.path is not None:
+        parts.append(f"File: {prose(one.path)}")
     if one.undone:
         parts.append("**Taken back.**")
     return "\n\n".join(parts)
-
-
-def _outcome(outcome: Outcome) -> list[str]:
-    verdict = _VERDICTS[outcome.verified] if outcome.ok else "failed"
-    parts = [f"**{verdict.capitalize()}:** {prose(outcome.sentence)}"]
-    if outcome.compared:
-        rows = [
-            f"| {prose(one.what)} | {prose(one.before)} | {prose(one.after)} |"
-            for one in outcome.compared
-        ]
-        parts.append("\n".join(("| | before | after |", "|---|---|---|", *rows)))
-    if outcome.output:
-        parts.append(code(outcome.output))
-    if outcome.path is not None:
-        parts.append(f"File: {prose(outcome.path)}")
-    return parts
 
 
 def _environment(environment: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from cockpit.flows.flow import Known, Remedy
@@ -22,14 +22,14 @@ def rerun(
     title: str,
     because: str,
     setting: str | None = None,
-    environment: Mapping[str, str] | None = None,
     unset: tuple[str, ...] = (),
     freest_gpu: bool = False,
-    halve_batch: bool = False,
+    halve: str | None = None,
     after: int = 0,
-    final: bool = True,
 ) -> Iterator[Remedy]:
     """The run's own command with one thing changed. None where its command is not known.
+
+    ``halve``: ``batch`` or ``eval_batch``.
 
     ``after``: so many changes of its source; with one more it is another fix.
     """
@@ -39,13 +39,12 @@ def rerun(
         "title": title,
         "of": known.command.argv,  # half of 16 is another fix than half of 32
         "setting": setting,
-        "environment": tuple(sorted((environment or {}).items())),
         "unset": unset,
         "freest_gpu": freest_gpu,
-        "halve_batch": halve_batch,
+        "halve": halve,
         "after": after,
     }
-    yield Remedy("relaunch", values, because=because, final=final)
+    yield Remedy("relaunch", values, because=because, final=True)
 
 
 def change(known: Known, meaning: str, value: str, title: str, because: str) -> Iterator[Remedy]:
@@ -70,6 +69,22 @@ def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remed
     if isinstance(place, str):
         values = {"kind": kind, "place": place, "facts": tuple(sorted(facts.items()))}
         yield Remedy("patch", values, because=because)
+
+
+def in_bf16(known: Known, because: str) -> Iterator[Remedy]:
+    """By an option of its own, else in its source; not for a card that would compute it slowly."""
+    if known.has_bf16:
+        yield from change(known, "precision", "bf16", "compute in bf16", because)
+        yield from patch(known, "autocast_bf16", because)
+
+
+def own_device(known: Known) -> Iterator[Remedy]:
+    """Where all ranks came onto one card: each takes its own, and no checkpoint goes back to it."""
+    if known.cause in ("duplicate_gpu", "oom_ranks_on_one_gpu"):
+        yield from patch(known, "set_device", "Each rank has to take its own card.")
+    if known.cause == "oom_ranks_on_one_gpu":
+        because = "What was saved on GPU 0 is loaded to GPU 0 by every rank."
+        yield from patch(known, "map_location", because)
 
 
 def changed(known: Known) -> list[Done]:

@@ -105,9 +105,7 @@ def _precision(known: Known) -> Iterator[Remedy]:
         values = {"pid": run.pid, "start_ticks": run.start_ticks, "op": "set"}
         values |= {"name": "matmul_precision", "value": "high"}
         yield Remedy("operation", values, because="fp32 products on the tensor cores (TF32), live.")
-    because = "The tensor cores idle while fp32 is computed."
-    yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
-    yield from reruns.patch(known, "autocast_bf16", because)
+    yield from reruns.in_bf16(known, "The tensor cores idle while fp32 is computed.")
 
 
 def _data(known: Known) -> Iterator[Remedy]:

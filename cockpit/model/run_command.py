@@ -17,7 +17,7 @@ class RunCommand(Struct, frozen=True, kw_only=True):
     source: Literal["record", "process", "typed"]
     """``record``: what ``cockpit run`` kept. ``process``: /proc. ``typed``: given by the user."""
     environment: dict[str, str] = {}
-    """What it was started with; secrets are in it. Stays in the engine: see :meth:`public`."""
+    """What it was started with; secrets are in it. Stays in the engine."""
     unknown: tuple[str, ...] = ()
     """Variables whose values were not kept (secrets): the cockpit's own are taken."""
     interpreter: str | None = None
@@ -43,11 +43,6 @@ class RunCommand(Struct, frozen=True, kw_only=True):
         if self.interpreter is None or not self.interpreter.startswith("/"):
             return None
         return self.interpreter.rpartition("/")[0].rpartition("/")[0] or "/"
-
-    def public(self) -> RunCommand:
-        """A copy that may go over the wire or into a file: without the environment."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return RunCommand(**{**values, "environment": {}})
 
     def __repr__(self) -> str:
         return f"RunCommand(argv={self.argv!r}, cwd={self.cwd!r}, pid={self.pid})"

@@ -23,8 +23,6 @@ class WheelChoice(Struct, frozen=True, kw_only=True):
     """The devices that it has to run on, such as ``9.0``; empty: not known."""
     refusal: str | None = None
     """Why no build fits, and what would help."""
-    driver_needed: str | None = None
-    """The oldest driver with which a build would fit: an administrator's step."""
 
 
 def runs(code: str, device: str) -> bool:

@@ -18,7 +18,6 @@ from cockpit.act.quoting import assignment, shell_line, shell_word
 from cockpit.act.run_variables import (
     VARIABLES,
     allocator_setting,
-    variable,
 )
 from cockpit.act.script_files import read_script
 from cockpit.act.script_options import declared_in_help, declared_in_source, framework_of_source
@@ -194,7 +193,6 @@ def test_every_variable_says_what_it_costs_and_where_it_is_documented() -> None:
         assert one.does.endswith(".")
         assert one.costs
         assert one.source
-    assert variable("launch_blocking").diagnostic
 
 
 @pytest.mark.parametrize(

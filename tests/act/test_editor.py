@@ -12,7 +12,7 @@ import pytest
 from cockpit.act.action import Console
 from cockpit.act.editor import EditByHand, editor_command
 from cockpit.act.patch import Patch, undo
-from cockpit.act.suggest import Place, by_hand, locate, suggest, suggest_first
+from cockpit.act.suggest import Place, locate, suggest_first
 from cockpit.diagnose import diagnose
 from cockpit.errors import RefusedError
 
@@ -167,24 +167,41 @@ def test_a_syntax_error_from_the_editor_is_told_with_its_line(script: Path):
     assert "does not compile: line 5" in outcome.sentence
 
 
+def test_without_a_place_for_a_backup_the_change_is_told_as_it_is(
+    script: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    changed = SOURCE.replace("model(x)", "model(x.cuda())")
+    action = edited(script, changed)
+    monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
+    outcome = action.run(CONSOLE)
+    assert (outcome.ok, outcome.undo, script.read_text()) == (True, None, changed)
+    assert "was changed in" in outcome.sentence
+    assert "it cannot be taken back from here: its backup cannot be written" in outcome.sentence
+    assert "not changed" not in outcome.sentence
+
+
+def test_no_way_back_is_promised_where_nothing_can_be_kept(
+    script: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    editor = {"EDITOR": "nano", "PATH": str(programs)}
+    assert EditByHand(str(script), 5, (), "do it", environ=editor).preview().undo is not None
+    monkeypatch.setattr("cockpit.act.editor.state_directory", lambda _: None)
+    assert EditByHand(str(script), 5, (), "do it", environ=editor).preview().undo is None
+
+
 # ── patch or editor
 
 
 def test_a_certain_place_is_a_patch_and_an_uncertain_one_the_editor(tmp_path: Path):
     path = tmp_path / "load.py"
     path.write_text("import torch\nmodel.load_state_dict(torch.load(p))\nx = 1\n")
-    assert isinstance(suggest("map_location", str(path), 2, {}), Patch)
-    other = suggest("dataloader", str(path), 2, {"workers": 4})
+    places = (Place(str(path), 2),)
+    assert isinstance(suggest_first("map_location", places, {}), Patch)
+    other = suggest_first("dataloader", places, {"workers": 4})
     assert isinstance(other, EditByHand)
     assert any("num_workers=4" in line for line in other.preview().lines)
-
-
-def test_what_is_never_patched_opens_the_editor(script: Path):
-    assert isinstance(by_hand("index_range", str(script), 5, {}), EditByHand)
-
-
-def test_a_kind_without_a_rewrite_is_the_editor(script: Path):
-    assert isinstance(suggest("index_range", str(script), 5, {}), EditByHand)
 
 
 def test_the_own_frames_are_found_innermost_first(tmp_path: Path):
@@ -231,6 +248,7 @@ def test_the_place_of_a_finding_leads_to_the_patch(tmp_path: Path):
     done = subprocess.run([sys.executable, "train.py"], capture_output=True, cwd=tmp_path)
     finding = diagnose(io.BytesIO(done.stderr))
     assert finding.flow == "oom"
-    (place,) = locate(finding.facts["place"], str(tmp_path))
-    patch = suggest("detach_loss", *place, finding.facts)
+    patch = suggest_first(
+        "detach_loss", locate(finding.facts["place"], str(tmp_path)), finding.facts
+    )
     assert "+        kept.append(loss.item())" in patch.preview().lines

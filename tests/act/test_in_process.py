@@ -10,11 +10,17 @@ from killing import HELD, IGNORE_TERM, FakeVram, Make, Procs, alive, ask
 
 from cockpit.act.action import Console
 from cockpit.act.in_process import InRun, KillProcesses, undo_setting
+from cockpit.act.signal import Kills
 from cockpit.errors import CockpitError, RefusedError
+from cockpit.model.action import KillRequest
 from cockpit.model.memory import RunOutcome, RunRequest
 from cockpit.model.run import RunDevice
 
 GIB = 1 << 30
+
+
+def killing(kills: Kills, request: KillRequest) -> KillProcesses:
+    return KillProcesses(request, kills.plan, kills.run)
 
 
 def console() -> Console:
@@ -25,7 +31,7 @@ def test_the_preview_names_each_target_and_the_outcome_what_came_back(
     kills_of: Make, procs: Procs
 ) -> None:
     pid = procs.start()
-    fix = KillProcesses(kills_of(FakeVram({pid: HELD})), ask(pid))
+    fix = killing(kills_of(FakeVram({pid: HELD})), ask(pid))
     preview = fix.preview()
     assert (preview.form, preview.risk, preview.typed) == ("signal", "confirm", None)
     assert preview.title == f"SIGTERM to pid {pid}"
@@ -39,19 +45,18 @@ def test_the_preview_names_each_target_and_the_outcome_what_came_back(
     assert "freed 14.3 of 14.3 GiB" in outcome.sentence
     (compared,) = outcome.compared
     assert (compared.before, compared.after) == ("14.3 GiB", "0 B")
-    assert fix.harder() is None
 
 
-def test_who_ignores_sigterm_is_offered_sigkill_with_the_pid_typed(
+def test_who_ignores_sigterm_is_ended_by_sigkill_with_the_pid_typed(
     kills_of: Make, procs: Procs
 ) -> None:
     pid = procs.start(IGNORE_TERM)
-    fix = KillProcesses(kills_of(FakeVram({pid: HELD})), ask(pid, grace_s=0.3))
+    fix = killing(kills_of(FakeVram({pid: HELD})), ask(pid, grace_s=0.3))
     fix.preview()
     outcome = fix.run(console())
     assert outcome.verified is False
     assert alive(pid)
-    harder = fix.harder()
+    harder = killing(kills_of(FakeVram({pid: HELD})), ask(pid, signal="KILL"))
     preview = harder.preview()
     assert (preview.title, preview.typed) == (f"SIGKILL to pid {pid}", str(pid))
     assert harder.run(console()).verified is True
@@ -63,7 +68,7 @@ def test_memory_that_cannot_be_asked_for_is_neither_helped_nor_not(
 ) -> None:
     pid = procs.start()
     vram = FakeVram({pid: HELD})
-    fix = KillProcesses(kills_of(vram), ask(pid))
+    fix = killing(kills_of(vram), ask(pid))
     fix.preview()
     vram.answers = False
     outcome = fix.run(console())
@@ -73,14 +78,14 @@ def test_memory_that_cannot_be_asked_for_is_neither_helped_nor_not(
 
 
 def test_pid_1_cannot_be_run_but_says_why(kills_of: Make) -> None:
-    preview = KillProcesses(kills_of(), ask(1)).preview()
+    preview = killing(kills_of(), ask(1)).preview()
     assert preview.refusal is not None
     assert "pid 1" in preview.refusal
 
 
 def test_nothing_runs_that_was_not_shown(kills_of: Make, procs: Procs) -> None:
     pid = procs.start()
-    fix = KillProcesses(kills_of(), ask(pid))
+    fix = killing(kills_of(), ask(pid))
     with pytest.raises(RefusedError, match="no plan"):
         fix.run(console())
     fix.preview()
@@ -106,10 +111,11 @@ while holder is None and time.monotonic() < end:
     time.sleep(0.1)
 target = Target(pid=holder.pid, start_ticks=holder.start_ticks)
 request = KillRequest(targets=(target,), grace_s=0.5)
-fix = KillProcesses(machine._kills, request)
+fix = KillProcesses(request, machine.plan_kill, machine.run_kill)
 print(fix.preview().title == f"SIGTERM to pid {holder.pid}")
 print(fix.run(Console(say=lambda line: None)).verified)
-harder = fix.harder()
+request = KillRequest(targets=(target,), signal="KILL")
+harder = KillProcesses(request, machine.plan_kill, machine.run_kill)
 print(harder.preview().typed == str(holder.pid))
 outcome = harder.run(Console(say=lambda line: None))
 print(outcome.verified, outcome.compared[0].after)

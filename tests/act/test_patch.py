@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from killing import AS_OTHER_USER
 
+from cockpit.act import source_file
 from cockpit.act.action import Console
 from cockpit.act.patch import Patch, undo
 from cockpit.errors import RefusedError
@@ -199,7 +200,7 @@ def test_without_a_place_for_the_backup_nothing_is_changed(
     blocked = tmp_path / "blocked"
     blocked.write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(blocked))
-    with pytest.raises(RefusedError, match="backup cannot be written"):
+    with pytest.raises(RefusedError, match="not changed: its backup cannot be written"):
         detach(script).run(Console(print))
     assert script.read_text() == SOURCE
 
@@ -221,6 +222,38 @@ def test_a_file_changed_after_the_preview_is_not_touched(script: Path):
     with pytest.raises(RefusedError, match="changed after it was shown"):
         patch.run(Console(print))
     assert script.read_text() == "# new\n" + SOURCE
+
+
+@pytest.mark.parametrize("then", ["# theirs\n", None])
+def test_a_file_changed_right_after_the_write_is_told_with_the_way_back(
+    script: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch, then: str | None
+):
+    """As a formatter that watches the folder does it."""
+    write = source_file.write
+
+    def watched(source: source_file.SourceFile, raw: bytes) -> bool:
+        done = write(source, raw)
+        script.write_text(then) if then is not None else script.unlink()
+        return done
+
+    monkeypatch.setattr(source_file, "write", watched)
+    outcome = detach(script).run(ear.console)
+    assert (outcome.ok, outcome.verified) == (True, False)
+    assert "was written, and something else changed it right after" in outcome.sentence
+    assert Path(outcome.undo.data["backup"], "original").read_text() == SOURCE
+    assert "-    losses.append(loss)  # für später" in outcome.output
+
+
+def test_what_is_put_back_and_changed_at_once_is_no_undo(
+    script: Path, ear: Ear, monkeypatch: pytest.MonkeyPatch
+):
+    record = detach(script).run(ear.console).undo
+    monkeypatch.setattr(source_file, "write", lambda *_: script.write_text("# theirs\n"))
+    back = undo(record, ear.console)
+    assert (back.ok, back.sentence.startswith("train.py was put back, and something")) == (
+        False,
+        True,
+    )
 
 
 def test_a_link_that_leads_elsewhere_after_the_preview_is_not_followed(

@@ -232,22 +232,6 @@ answer = out.requires_grad
         True,
         False,
     ),
-    Program(
-        "zero_grad",
-        """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-free = []
-for x in torch.randn(3, 2, 4):
-    optimizer.zero_grad(set_to_none=False)
-    free.append(optimizer.param_groups[0]["params"][0].__getattribute__("gr" + "ad") is None)
-    model(x).sum().backward()  #@
-answer = free
-""",
-        [True, False, False],
-        [True, True, True],
-    ),
 ]
 
 

@@ -167,6 +167,27 @@ def test_it_is_replayed_and_shown(
     assert "Tried to allocate" in shown.stdout
 
 
+@pytest.mark.parametrize(("python", "there"), [(sys.executable, True), ("/gone/python", False)])
+def test_what_the_doctor_says_of_the_newest_runs_python_is_in_the_file(
+    tmp_path: Path, python: str, there: bool
+) -> None:
+    keep_traces(tmp_path)
+    (meta,) = (tmp_path / "cockpit" / "runs").glob("*/meta.json")
+    kept = msgspec.json.decode(meta.read_bytes(), type=Meta)
+    meta.write_bytes(msgspec.json.encode(msgspec.structs.replace(kept, python=python)))
+    path = tmp_path / "b.jsonl"
+    done = cockpit("bundle", str(path), "--seconds", "0", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [one.data for one in bundle.attachments(str(path)) if one.what == "doctor"]
+    assert len(found) == there
+    if there:
+        assert {"interpreter", "kernel_module"} <= {one["id"] for one in found[0]["checks"]}
+        assert "1 doctor answer" in done.stdout
+    else:
+        assert "Without the doctor's answer: " in done.stderr
+        assert "doctor answer" not in done.stdout
+
+
 def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("precious")

@@ -188,12 +188,11 @@ def test_of_a_question_only_its_own_numbers_are_answers(flows: Flows) -> None:
 def test_a_fix_that_breaks_is_a_failed_fix_and_the_flow_goes_on(
     flows: Flows, monkeypatch: pytest.MonkeyPatch, machine: SimulatedMachine
 ) -> None:
-    chosen = confirming(flows)
-
     def broken(*_: object) -> None:
         raise KeyError("no such thing")
 
     monkeypatch.setattr(machine, "run_kill", broken)
+    chosen = confirming(flows)
     after = flows.answer(chosen.id, FlowAnswer(confirmed=True), silent)
     assert (after.done[0].ok, after.done[0].verified) == (False, None)
     assert "The engine failed at this" in after.done[0].sentence

@@ -170,11 +170,15 @@ def test_allocations_by_stack_come_with_the_segments_while_history_is_on(
         without = in_run.ask(agent, trainer.pid, "segments", False, {0: 3})
         with trainer.talk() as talk:
             talk.data("history", action="start")
+        read = in_run.ask(agent, trainer.pid, "segments", False, {0: 3}, readonly=True)
+        ops = [line["op"] for line in trainer.audit()]
         found = in_run.ask(agent, trainer.pid, "segments", False, {0: 3})
         left = [name for name in os.listdir(folder) if name.endswith(".pickle")]
     assert isinstance(without, Segments)
+    assert isinstance(read, Segments)
     assert isinstance(found, Segments)
     assert without.sites == ()
+    assert (read.sites, read.sentence, ops) == ((), in_run.NO_SITES, ["history"])
     assert {segment.device for segment in found.segments} == {3}
     (site,) = found.sites
     assert (site.device, site.bytes, site.count, found.sentence) == (3, 12 * MIB, 3, None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from cockpit.flows import FLOWS, machine, multi_gpu
@@ -201,6 +203,33 @@ def test_data_left_on_the_cpu_is_moved_by_a_patch() -> None:
     assert ("patch", "to_device") in [
         (one.kind, one.values.get("kind")) for one in offered("no-cuda", facts)
     ]
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_that_nothing_failed_is_known_of_a_live_finding_only(live: bool) -> None:
+    """Then ``device = "cpu"`` is what is wrong, also in a script that knows of no GPU."""
+    seen = finding("code_uses_cpu", "no-cuda", facts={"place": "/home/ml1/train.py:9"})
+    findings = (seen,) if live else ()
+    facts = known(finding=seen, findings=findings, command=command())
+    (patch,) = (one for one in offered("no-cuda", facts) if one.kind == "patch")
+    assert patch.values["facts"] == (("on_cpu", live),)
+
+
+@pytest.mark.parametrize(("flow", "cause"), [("oom", "oom_peak"), ("slow", "no_mixed_precision")])
+@pytest.mark.parametrize(
+    ("capability", "offers"), [("7.5", False), ("8.0", True), ("12.0", True), (None, True)]
+)
+def test_bf16_is_offered_where_the_card_has_it(
+    flow: str, cause: str, capability: str | None, offers: bool
+) -> None:
+    place = {"place": "/home/ml1/train.py:9"}
+    facts = known(finding=finding(cause, flow, facts=place), command=command())
+    (card,) = facts.snapshot.gpus
+    card = msgspec.structs.replace(card, compute_capability=capability)
+    snapshot = msgspec.structs.replace(facts.snapshot, gpus=(card,))
+    found = offered(flow, dataclasses.replace(facts, snapshot=snapshot))
+    assert any(one.values.get("kind") == "autocast_bf16" for one in found) is offers
+    assert any(one.values.get("change") == ("precision", "bf16") for one in found) is offers
 
 
 # -- kernel-fault

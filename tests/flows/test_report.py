@@ -3,14 +3,20 @@ markup."""
 
 from __future__ import annotations
 
-from cockpit.flows.report import MOST_LINES, Done, Seen, code, markdown
-from cockpit.model.remedy import Compared, Outcome, Preview
+from typing import Any
+
+from cockpit.flows.report import MOST_LINES, code, markdown
+from cockpit.model.flow import Done, Found
+from cockpit.model.remedy import Compared
 
 
-def preview(**options: object) -> Preview:
-    options = {"title": "install torch for cu126", "form": "command", **options}
-    options = {"lines": ("pip install torch",), "risk": "confirm", **options}
-    return Preview(loses="nothing", verify="a sum", **options)
+def done(**options: Any) -> Done:
+    options = {"title": "install torch for cu126", "lines": ("pip install torch",), **options}
+    return Done(**{"ok": True, "verified": None, "sentence": "Done.", **options})
+
+
+def seen(sentence: str) -> Found:
+    return Found(mark="bad", what="The build?", sentence=sentence)
 
 
 def report(**options: object) -> str:
@@ -20,39 +26,46 @@ def report(**options: object) -> str:
 
 
 def test_it_tells_what_was_seen_done_and_how_it_came_out() -> None:
-    outcome = Outcome(
-        ok=True,
-        sentence="torch computes on 1 GPU(s).",
-        verified=True,
-        compared=(Compared(what="torch", before="2.7.0+cpu", after="2.7.0+cu126"),),
-        output=("Successfully installed torch",),
-    )
     text = report(
-        seen=[Seen("The build is for CPUs.", ("torch 2.7.0+cpu",))],
-        done=[Done(preview(), outcome)],
+        seen=[seen("It is for CPUs.")],
+        done=[
+            done(
+                sentence="torch computes on 1 GPU(s).",
+                verified=True,
+                compared=(Compared(what="torch", before="2.7.0+cpu", after="2.7.0+cu126"),),
+                output=("Successfully installed torch",),
+                path="/home/ml1/run.log",
+            )
+        ],
         environment={"driver": "580.65.06"},
     )
     assert text.startswith("# No CUDA\n\n**Run:** pid 7, train.py\n\n**Outcome:** It computes")
-    assert "- The build is for CPUs.\n\n```text\ntorch 2.7.0+cpu\n```" in text
+    assert "- The build? It is for CPUs. (not well)\n" in text
     assert "### 1. install torch for cu126\n\n```text\npip install torch\n```" in text
+    assert "Loses: nothing" in text
     assert "**Helped:** torch computes on 1 GPU(s)." in text
     assert "| torch | 2.7.0+cpu | 2.7.0+cu126 |" in text
+    assert "```text\nSuccessfully installed torch\n```" in text
+    assert "File: /home/ml1/run.log" in text
     assert "| driver | 580.65.06 |" in text
     assert text.endswith("|\n")
 
 
-def test_what_was_only_shown_refused_failed_or_taken_back_is_said() -> None:
-    failed = Outcome(ok=False, sentence="No index answers.")
+def test_a_patch_is_shown_as_a_diff() -> None:
+    text = report(done=[done(lines=("--- train.py", "+++ train.py", "-a", "+b"))])
+    assert "```diff\n--- train.py\n" in text
+
+
+def test_what_failed_or_was_taken_back_is_said() -> None:
     text = report(
         done=[
-            Done(preview(), None),
-            Done(preview(refusal="It is the system's own."), None),
-            Done(preview(), failed),
-            Done(preview(), Outcome(ok=True, sentence="Done."), undone=True),
+            done(ok=False, sentence="No index answers."),
+            done(verified=False, sentence="It is as slow."),
+            done(undone=True),
         ]
     )
     for words in (
-        *("Shown, and not run.", "**Refused:** It is the system's own.", "**Failed:** No index"),
+        *("**Failed:** No index", "**Did not help:** It is as slow."),
         *("**Not verified:** Done.", "**Taken back.**"),
     ):
         assert words in text
@@ -62,8 +75,8 @@ def test_secrets_are_masked_everywhere() -> None:
     token = "hf_abcdefghijklmnopqrst"
     text = report(
         title=f"with {token}",
-        seen=[Seen(f"HF_TOKEN={token}", (f"login {token}",))],
-        done=[Done(preview(lines=(f"--token {token}",)), Outcome(ok=True, sentence=f"x {token}"))],
+        seen=[seen(f"HF_TOKEN={token}")],
+        done=[done(lines=(f"--token {token}",), sentence=f"x {token}", output=(token,))],
         environment={"WANDB_API_KEY": "plain looking", "note": token},
     )
     assert token not in text
@@ -73,7 +86,8 @@ def test_secrets_are_masked_everywhere() -> None:
 def test_text_from_outside_is_no_markup() -> None:
     text = report(
         title="![x](http://evil/p.png) @everyone <img src=x>\x1b[2J",
-        seen=[Seen("a | b", ("```", "# no heading", "````"))],
+        seen=[seen("a | b")],
+        done=[done(output=("```", "# no heading", "````"))],
     )
     assert "![x]" not in text
     assert "\\@everyone" in text

@@ -19,7 +19,6 @@ KINDS = (
     "set_device",
     "sync_free",
     "to_device",
-    "zero_grad",
 )
 """Each is a module of this package with a function ``rewrite``."""
 

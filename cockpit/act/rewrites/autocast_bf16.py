@@ -13,16 +13,15 @@ _ALREADY = ("autocast", "GradScaler", "bfloat16", "half", "float16", "set_defaul
 _TRAINERS = ("Trainer", "TrainingArguments", "fp16", "bf16", *FRAMEWORKS)
 _UNSAFE = ("BCELoss", "binary_cross_entropy", "double", "float64")
 """They raise an error under autocast, or were chosen for their precision."""
-_OLDEST = 8.0
-"""Compute capability that has bf16 in its tensor cores (Ampere)."""
 
 
-def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
-    """The statements from ``model(…)`` to the loss, where all of them stand in one block."""
+def rewrite(text: str, line: int, _facts: Facts) -> Edit | None:
+    """The statements from ``model(…)`` to the loss, where all of them stand in one block.
+
+    For compute capability 8.0 and newer (``Known.has_bf16``).
+    """
     source = Source.parse(text)
-    if source is None or not _has_bf16(facts):
-        return None
-    if source.mentions(*_ALREADY, *_TRAINERS, *_UNSAFE):
+    if source is None or source.mentions(*_ALREADY, *_TRAINERS, *_UNSAFE):
         return None
     found = _forward(source, line)
     torch = with_import(source, "torch")
@@ -39,13 +38,6 @@ def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
         "a little precision",
         "the peak of torch.cuda.max_memory_allocated() falls, the loss goes on falling",
     )
-
-
-def _has_bf16(facts: Facts) -> bool:
-    try:
-        return float(facts.get("compute_capability") or _OLDEST) >= _OLDEST
-    except (TypeError, ValueError):
-        return False
 
 
 def _forward(source: Source, line: int) -> tuple[Block, int, int] | None:

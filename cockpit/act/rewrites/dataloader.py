@@ -14,8 +14,8 @@ from cockpit.model.text import plural
 
 _POSITIONS = {"num_workers": 5, "pin_memory": 7}
 """Places of the arguments in the signature of torch.utils.data.DataLoader."""
-_MOST = 8
-"""Workers where only the number of cores is known: more seldom help one GPU."""
+_PREFETCH = 4
+"""Batches a worker has ready: twice the default, for steps that need different times."""
 _MOVES = frozenset({"cuda", "to"})
 _STARTS_ANEW = ("spawn", "forkserver")
 
@@ -23,18 +23,16 @@ _STARTS_ANEW = ("spawn", "forkserver")
 def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
     """The call at the line, the one its loop reads, or the only one.
 
-    Facts: ``workers`` (how many to have) or ``cores`` (one each, 8 at most): one is needed;
-    ``prefetch`` (4), ``start_method`` or
-    ``python_version``.
+    Facts: ``workers`` (how many to have), which is needed, and ``python_version``.
     """
     source = Source.parse(text)
-    workers = _wanted(facts)
+    workers = facts.get("workers")
     if source is None or not isinstance(workers, int) or workers < 0:
         return None
     call = _call(source, line)
     if call is None or not _is_safe(source, call, facts):
         return None
-    changed = _with_workers(call, workers, facts)
+    changed = _with_workers(call, workers)
     if source.code(changed) == source.code(call):
         return None
     return Edit(
@@ -43,11 +41,6 @@ def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
         "host memory: each worker has its own copy of what the data set touches",
         "the GPU's utilisation rises, the time of a step falls",
     )
-
-
-def _wanted(facts: Facts) -> object:
-    cores = facts.get("cores")
-    return facts.get("workers", min(cores, _MOST) if isinstance(cores, int) else None)
 
 
 def _call(source: Source, line: int) -> cst.Call | None:
@@ -86,9 +79,7 @@ def _is_safe(source: Source, call: cst.Call, facts: Facts) -> bool:
 
 
 def _starts_anew(facts: Facts) -> bool:
-    """New workers import the script: said so, or the default since Python 3.14."""
-    if facts.get("start_method"):
-        return facts["start_method"] in _STARTS_ANEW
+    """New workers import the script: the default since Python 3.14."""
     found = re.match(r"3\.(\d+)", str(facts.get("python_version") or ""))
     return found is not None and int(found[1]) >= 14
 
@@ -129,7 +120,7 @@ def _title(call: cst.Call, workers: int) -> str:
     return f"load data in {plural(workers, 'worker')}"
 
 
-def _with_workers(call: cst.Call, workers: int, facts: Facts) -> cst.Call:
+def _with_workers(call: cst.Call, workers: int) -> cst.Call:
     new, known = with_argument(call, "num_workers", str(workers), _POSITIONS["num_workers"])
     new, _ = with_argument(new, "pin_memory", "True", _POSITIONS["pin_memory"])
     if not known:
@@ -137,8 +128,7 @@ def _with_workers(call: cst.Call, workers: int, facts: Facts) -> cst.Call:
     if workers == 0:
         return _without(new, "persistent_workers", "prefetch_factor")
     new, _ = with_argument(new, "persistent_workers", "True", None)
-    prefetch = facts.get("prefetch")
-    new, _ = with_argument(new, "prefetch_factor", str(prefetch or 4), None)
+    new, _ = with_argument(new, "prefetch_factor", str(_PREFETCH), None)
     return new
 
 

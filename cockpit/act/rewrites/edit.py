@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Facts = Mapping[str, Any]
-"""What is known of the run: ``workers``, ``torch_version``, ``compute_capability`` …"""
+"""What is known of the run: ``workers``, ``python_version``, ``on_cpu``, ``cannot_load``."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,8 @@ _READS = frozenset({"item", "tolist", "cpu", "numpy"})
 _NARROW = ("bfloat16", "half", "float16")
 
 
-def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
-    """The statement at the line: one that adds ``loss.item()`` up, or one that prints it.
-
-    Fact ``every``: how often to print (100).
-    """
+def rewrite(text: str, line: int, _facts: Facts) -> Edit | None:
+    """The statement at the line: one that adds ``loss.item()`` up, or one that prints it."""
     source = Source.parse(text)
     at = source.statement_at(line) if source else None
     if source is None or not isinstance(at, cst.SimpleStatementLine) or len(at.body) != 1:
@@ -31,7 +28,7 @@ def rewrite(text: str, line: int, facts: Facts) -> Edit | None:
     if isinstance(at.body[0], cst.AugAssign):
         changes = _summed(source, at.body[0], loop)
     else:
-        changes = _printed(source, at, loop, place[1], facts)
+        changes = _printed(source, at, loop, place[1])
     if changes is None:
         return None
     return Edit(
@@ -93,7 +90,6 @@ def _printed(
     at: cst.SimpleStatementLine,
     loop: cst.For | cst.While,
     index: int,
-    facts: Facts,
 ) -> dict[cst.CSTNode, Change] | None:
     """``print(loss.item())`` → below ``if step % 100 == 0:`` with the loop's own counter."""
     small = at.body[0]
@@ -104,8 +100,7 @@ def _printed(
     counter = _counter(source, loop)
     if counter is None or not _READS & set(inner) or source.every(cst.NamedExpr, call):
         return None
-    every = facts.get("every")
-    return wrapping(_body(loop), index, index, f"if {counter} % {every or _EVERY} == 0")
+    return wrapping(_body(loop), index, index, f"if {counter} % {_EVERY} == 0")
 
 
 def _body(loop: cst.For | cst.While) -> cst.IndentedBlock:

@@ -165,6 +165,10 @@ CAUSES: dict[str, Cause] = {
         "A device choice in the code, or in its configuration, says cpu.",
         "warning",
     ),
+    "checkpoint_device": _no_cuda(
+        "The checkpoint was saved on a GPU that this process does not have",
+        "torch.load puts tensors back onto the device that they were saved from.",
+    ),
     "module_not_built_for_kernel": _no_cuda(
         "The NVIDIA kernel module is missing for the running kernel",
         "The kernel was changed and the module was not built for it.",

@@ -335,6 +335,17 @@ REPAIRS: dict[str, Repair] = {
             ),
         ),
     ),
+    "checkpoint_device": Repair(
+        "the load passes",
+        (
+            Row(
+                "code-change",
+                "Load the checkpoint into host memory",
+                "torch.load(path, map_location='cpu')",
+                "load_state_dict then copies it to where the model is",
+            ),
+        ),
+    ),
     "module_not_built_for_kernel": Repair(
         "lsmod | grep ^nvidia, then nvidia-smi",
         (
