@@ -6,6 +6,7 @@ machine and who runs a fix is the engine's business (engine/flow_session.py).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +19,9 @@ from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
+
+_OF_BACKEND = {"jax": "jax", "tensorflow": "tensorflow", "cuda": "pytorch"}
+_FRAMEWORKS = frozenset({"pytorch", "jax", "tensorflow", "vllm"})
 
 Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings"]
 """What is read only for flows that ask for it: each takes up to seconds."""
@@ -59,6 +63,19 @@ class Known:
     def fact(self, name: str) -> Any:
         """A fact of the diagnosis; None when it has no such."""
         return self.finding.facts.get(name) if self.finding is not None else None
+
+    @property
+    def framework(self) -> str:
+        """``pytorch``, ``tensorflow``, ``jax`` or ``vllm``: by message, process or command.
+
+        Where nothing tells it is PyTorch: most runs are.
+        """
+        told = _OF_BACKEND.get(str(self.fact("backend")))
+        if told is None and self.process is not None and self.process.framework in _FRAMEWORKS:
+            told = self.process.framework
+        words = self.command.argv[:4] if self.command is not None else ()
+        names = [os.path.basename(one).partition(".")[0] for one in words]
+        return told or ("vllm" if "vllm" in names else "pytorch")
 
     @property
     def is_live(self) -> bool:

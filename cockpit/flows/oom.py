@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows import kills, looks, reruns
+from cockpit.flows import frameworks, kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 from cockpit.model.text import clean, plural, size
 
@@ -12,6 +12,12 @@ _OUR_SIZE = frozenset(
     {"oom_peak", "oom_growth", "oom_on_rank", "oom_disguised", "oom_graph_pools", "recovered"}
 )
 """Causes for which a smaller need of this program helps."""
+
+
+def _is_our_size(known: Known) -> bool:
+    """JAX's pool is what its program fills; that of a serving engine has options of its own."""
+    is_jax = known.cause == "oom_pool_budget" and known.framework == "jax"
+    return known.cause in _OUR_SIZE or is_jax
 
 
 def _asked(known: Known) -> Judged:
@@ -137,7 +143,7 @@ def _other_gpu(known: Known) -> Iterator[Remedy]:
 
 
 def _smaller_batch(known: Known) -> Iterator[Remedy]:
-    if known.cause in _OUR_SIZE or known.cause == "oom_fragmentation":
+    if _is_our_size(known) or known.cause == "oom_fragmentation":
         yield from reruns.rerun(
             known,
             title="halve the batch, double the accumulation",
@@ -169,13 +175,24 @@ def _growing(known: Known) -> Iterator[Remedy]:
 
 
 def _patches(known: Known) -> Iterator[Remedy]:
-    if known.cause in _OUR_SIZE:
+    if _is_our_size(known):
         because = "Halves the activations on compute capability 8.0 and newer."
         yield from reruns.change(known, "precision", "bf16", "compute in bf16", because)
         yield from reruns.patch(known, "autocast_bf16", because)
         because = "Most activations are computed again instead of kept: about 30 % more time."
         yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
         yield from reruns.patch(known, "gradient_checkpointing", because)
+        yield from frameworks.smaller(known)
+
+
+def _fewer_workers(known: Known) -> Iterator[Remedy]:
+    """It was the host's memory that ran out, which each worker takes its share of."""
+    if known.cause == "host_oom":
+        because = "Each worker has its own copy of what the data set touches."
+        title = "load data in half as many workers"
+        yield from reruns.change(known, "workers", "half", title, because)
+        because = "It may have an option for the loader's workers."
+        yield from reruns.ask_help(known, "workers", because)
 
 
 FLOW = Flow(
@@ -199,8 +216,11 @@ FLOW = Flow(
         _expandable,
         _other_gpu,
         _growing,
+        frameworks.serving,
         _smaller_batch,
+        frameworks.jax,
         _patches,
+        _fewer_workers,
         kills.end_first,
         _end_it,
         reruns.from_diagnosis,

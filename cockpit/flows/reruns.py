@@ -12,6 +12,7 @@ from cockpit.model.flow import Done
 _ONLY_TOLD = ("hardware", "wait")
 _SHOWN = "nvidia-smi --query-compute-apps"
 """Who holds memory: the flow's own checks say it."""
+_WITHOUT_TORCH = ("tensorflow", "jax")
 PIP = " pip install "
 """The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
 
@@ -65,9 +66,9 @@ def ask_help(known: Known, meaning: str, because: str) -> Iterator[Remedy]:
 
 
 def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remedy]:
-    """A change to the source, where the diagnosis names file and line."""
+    """A change to the source, where the diagnosis names file and line. All kinds are PyTorch's."""
     place = known.fact("place")
-    if isinstance(place, str):
+    if isinstance(place, str) and known.framework == "pytorch":
         values = {"kind": kind, "place": place, "facts": tuple(sorted(facts.items()))}
         yield Remedy("patch", values, because=because)
 
@@ -99,7 +100,7 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
     if finding is None:
         return
     for fix in finding.fixes:
-        if fix.value.startswith(_SHOWN):
+        if fix.value.startswith(_SHOWN) or _is_of_another_framework(known, fix):
             continue
         if fix.risk == "admin" and fix.kind == "command":
             yield _told("admin", fix)
@@ -107,6 +108,13 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
             yield _told("explain", fix, is_spare=PIP in fix.value)
         else:
             yield _told("explain", fix, is_spare=known.command is not None)
+
+
+def _is_of_another_framework(known: Known, fix: Fix) -> bool:
+    """Words about torch help no program of another one."""
+    text = fix.value.lower()
+    is_of_torch = "torch" in text or "gradient_checkpointing" in text
+    return is_of_torch and known.framework in _WITHOUT_TORCH
 
 
 def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:

@@ -138,6 +138,25 @@ def _cores(known: Known) -> Iterator[Remedy]:
         )
 
 
+def _memory(known: Known) -> Iterator[Remedy]:
+    """An allocator that gives blocks back at every step to find room makes the device wait."""
+    if "alloc_retries" not in _causes(known):
+        return
+    because = "Memory is so tight that the allocator empties its cache again and again."
+    yield from reruns.rerun(
+        known,
+        title="let segments grow (expandable_segments)",
+        because=because,
+        setting="expandable_segments",
+    )
+    yield from reruns.rerun(
+        known,
+        title="halve the batch, double the accumulation",
+        because="With less of the card in use nothing has to be given back.",
+        halve_batch=True,
+    )
+
+
 def _sync(known: Known) -> Iterator[Remedy]:
     if "sync" in _causes(known):
         because = "Each such line makes the CPU wait until the GPU has finished."
@@ -193,6 +212,7 @@ FLOW = Flow(
         _data,
         _sync,
         _cores,
+        _memory,
         _neighbour,
         _profile,
         _edit,
