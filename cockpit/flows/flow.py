@@ -119,6 +119,14 @@ class Known:
         return 0 if len(self.snapshot.gpus) == 1 else None
 
 
+def is_about(finding: Finding, pid: int | None) -> bool:
+    """The finding is about this process: it names it, alone or among others (``pids``)."""
+    if pid is None:
+        return False
+    pids = finding.facts.get("pids")
+    return finding.pid == pid or (isinstance(pids, list | tuple) and pid in pids)
+
+
 Mark = Literal["ok", "bad", "note", "unknown"]
 Judged = tuple[Mark, str] | None
 """Mark and sentence; None: there is nothing to say here."""

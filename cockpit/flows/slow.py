@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
-from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy, is_about
 from cockpit.model.text import clean, plural
 
 _DATA = frozenset({"dataloader", "num_workers_low"})
@@ -20,7 +20,7 @@ def _causes(known: Known) -> frozenset[str]:
     rows = {
         one.cause
         for one in known.snapshot.findings
-        if one.flow == "slow" and one.pid in (None, known.request.pid)
+        if one.flow == "slow" and (one.pid is None or is_about(one, known.request.pid))
     }
     return frozenset((rows | {known.cause}) - {""})
 
