@@ -21,6 +21,7 @@ from cockpit.act.patch import undo as undo_patch
 from cockpit.act.relaunch import Relaunch
 from cockpit.act.suggest import locate, suggest_first
 from cockpit.diagnose.wheels import fitting_build
+from cockpit.engine import live_pace
 from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
@@ -109,7 +110,10 @@ def _kill(of: _Wanted) -> Action:
 
 
 def _operation(of: _Wanted) -> Action:
-    return InRun(RunRequest(**of.values), of.machine.do_in_run)
+    """In the slow flow a setting is judged by the time of a step; a demo has no run to measure."""
+    is_measured = of.known.request.flow == "slow" and of.machine.source == "live"
+    pace = live_pace.step_times if is_measured else None
+    return InRun(RunRequest(**of.values), of.machine.do_in_run, pace=pace)
 
 
 @dataclass(frozen=True)

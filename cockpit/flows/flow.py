@@ -174,6 +174,8 @@ class Remedy:
     is_step: bool = False
     """A step on the way, such as to end a job that is to be started again: that it worked does not
     show that what was wrong is right now."""
+    is_look: bool = False
+    """It changes nothing: what it prints is what is wanted, and neither helps nor fails to."""
     is_spare: bool = False
     """Told only where nothing that the cockpit can run is offered: it says the same by hand."""
 

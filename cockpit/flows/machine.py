@@ -128,6 +128,7 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         ok=outcome.ok,
         verified=outcome.verified,
         is_step=remedy.is_step,
+        is_look=remedy.is_look,
         sentence=outcome.sentence,
         compared=outcome.compared,
         undo=outcome.undo,

@@ -84,6 +84,7 @@ def _profile(known: Known) -> Iterator[Remedy]:
             "operation",
             values | {"steps": PROFILED_STEPS},
             because="It tells how the time of a step is spent: data, copies, kernels, NCCL.",
+            is_look=True,
         )
     elif known.process is not None and run is None and known.process.framework == "pytorch":
         yield Remedy(
