@@ -25,6 +25,7 @@ from cockpit.engine import live_pace
 from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
+from cockpit.engine.largest_tensors import LargestTensors
 from cockpit.engine.machine import Machine, Say
 from cockpit.engine.relaunches import ask_help, relaunch
 from cockpit.errors import CockpitError, UsageError
@@ -35,7 +36,7 @@ from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
 JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
-ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
+ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "tensors", "explain", "admin"})
 """Kinds that a demo has, too: they end in the machine's own actions, or in words."""
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
 """A line with one of these is for a person to read, not for exec."""
@@ -149,6 +150,10 @@ def _attach(of: _Wanted) -> Action:
     return _Attach(of.machine, of.values["pid"], of.values["start_ticks"])
 
 
+def _tensors(of: _Wanted) -> Action:
+    return LargestTensors(of.machine, of.values["pid"])
+
+
 def _relaunch(of: _Wanted) -> Action | None:
     return relaunch(of.values, of.known)
 
@@ -254,6 +259,7 @@ _BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
     "kill": _kill,
     "operation": _operation,
     "attach": _attach,
+    "tensors": _tensors,
     "relaunch": _relaunch,
     "ask_help": _ask_help,
     "patch": _patch,
