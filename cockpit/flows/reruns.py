@@ -12,6 +12,8 @@ from cockpit.model.flow import Done
 _ONLY_TOLD = ("hardware", "wait")
 _SHOWN = "nvidia-smi --query-compute-apps"
 """Who holds memory: the flow's own checks say it."""
+_WITH_BUDGET = ("vllm", "jax")
+_BUDGET_OPTIONS = ("--gpu-memory-utilization", "--max-model-len")
 _WITHOUT_TORCH = ("tensorflow", "jax")
 PIP = " pip install "
 """The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
@@ -105,7 +107,7 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
         if fix.risk == "admin" and fix.kind == "command":
             yield _told("admin", fix)
         elif fix.kind in _ONLY_TOLD or fix.kind == "command":
-            yield _told("explain", fix, is_spare=PIP in fix.value)
+            yield _told("explain", fix, is_spare=PIP in fix.value or _is_run(known, fix))
         else:
             yield _told("explain", fix, is_spare=known.command is not None)
 
@@ -115,6 +117,12 @@ def _is_of_another_framework(known: Known, fix: Fix) -> bool:
     text = fix.value.lower()
     is_of_torch = "torch" in text or "gradient_checkpointing" in text
     return is_of_torch and known.framework in _WITHOUT_TORCH
+
+
+def _is_run(known: Known, fix: Fix) -> bool:
+    """An option that the cockpit changes itself where it starts the engine (frameworks.py)."""
+    starts = known.command is not None and known.framework in _WITH_BUDGET
+    return starts and fix.value.startswith(_BUDGET_OPTIONS)
 
 
 def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:

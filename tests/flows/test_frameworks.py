@@ -61,6 +61,16 @@ def test_a_serving_engine_without_room_gets_what_it_lacks_by_its_own_numbers() -
     ]
 
 
+def test_what_the_cockpit_can_change_itself_is_no_advice_to_do_it_by_hand() -> None:
+    def by_hand(line: str) -> list[str]:
+        rows = offered(facts(logged("016"), line))
+        told = [one for one in rows if one.kind == "explain" and not one.is_spare]
+        return [one.values["lines"][0].split()[0] for one in told]
+
+    assert by_hand(VLLM) == ["--tensor-parallel-size"]
+    assert by_hand("python serve.py")[0] == "--gpu-memory-utilization"
+
+
 def test_what_no_number_tells_is_tried_and_said_to_be_tried() -> None:
     found = replace(logged("016"), facts={})
     told = offered(facts(found, VLLM + " --max-num-seqs 64"))
