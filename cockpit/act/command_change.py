@@ -14,6 +14,9 @@ from cockpit.act.command_line import Declared, Found, Recognised, recognise
 from cockpit.act.command_table import MEANT, WORDS, Meaning, Row, addable, canonical, row_of
 from cockpit.act.command_words import join_string
 
+HALF = "half"
+MOST_SHARE = 0.95
+"""Of a card for a serving engine: the driver and a context of CUDA want the rest."""
 _TOGGLES = ("checkpointing", "compile")
 _DEEPSPEED_FILES = (
     "--deepspeed",
@@ -52,9 +55,32 @@ def change(
     """None: nothing to change, or the program has no such option that is known.
 
     ``value``: a number; for precision ``bf16``, ``fp16`` or ``fp32``; for checkpointing and compile
-    ``on`` or ``off``; for device ``cuda`` or ``cpu``.
+    ``on`` or ``off``; for device ``cuda`` or ``cpu``. Relative ones count from the command line, or
+    from a default that is known: ``half`` of a whole number, ``+0.05`` of a share.
     """
-    return _change(recognise(argv, declared, framework), meaning, value)
+    known = recognise(argv, declared, framework)
+    told = _half(known, meaning) if value == HALF else value
+    told = _share(known, meaning, float(value)) if value.startswith("+") else told
+    return None if told is None else _change(known, meaning, told)
+
+
+def _half(known: Recognised, meaning: Meaning) -> str | None:
+    """None: not known, or there is no half. Without any worker the program loads by itself."""
+    number, least = _number(known, meaning), 0 if meaning == "workers" else 1
+    return None if not number or number // 2 < least else str(number // 2)
+
+
+def _share(known: Recognised, meaning: Meaning, more: float) -> str | None:
+    """None: not known, or already as much as there may be."""
+    found = known.last(meaning)
+    rows = addable(meaning, known.framework)
+    text = found.value if found is not None else rows[0].default if rows else None
+    try:
+        old = float(text or "")
+    except ValueError:
+        return None
+    new = min(old + more, MOST_SHARE)
+    return f"{new:.2f}" if 0 < old < new else None
 
 
 def halve_batch(
@@ -248,11 +274,19 @@ def _toggle(known: Recognised, meaning: Meaning, value: str) -> Change | None:
     every = known.all_of(meaning)
     for found in every:
         words.switch(found, on if found.kind == "switch" else not on)
+    is_off = any(found.kind == "off_switch" and found.on for found in every)
+    if words.edits and not (on or is_off):
+        _turned_off(known, words, meaning)
     if words.edits or any(found.on == on for found in every if found.kind == "switch"):
         return _done(known, words)
-    if any(found.kind == "off_switch" and found.on for found in every) and not on:
-        return None
-    return _add_toggle(known, meaning, on)
+    return None if is_off and not on else _add_toggle(known, meaning, on)
+
+
+def _turned_off(known: Recognised, words: _Words, meaning: Meaning) -> None:
+    """What a framework does unless it is told not to goes on without its switch."""
+    for row in addable(meaning, known.framework):
+        if row.kind == "off_switch":
+            words.add(meaning, _typed(row), None)
 
 
 def _add_toggle(known: Recognised, meaning: Meaning, on: bool) -> Change | None:

@@ -6,11 +6,13 @@ shape of an Action.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from cockpit.act.action import Console
+from cockpit.act.step_times import compare_step_times, spread
 from cockpit.errors import CockpitError, RefusedError
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget
 from cockpit.model.memory import RunOutcome, RunRequest
@@ -18,6 +20,8 @@ from cockpit.model.remedy import Compared, Outcome, Preview, UndoRecord
 from cockpit.model.run import RunDevice
 from cockpit.model.text import clean, size
 
+Pace = Callable[[int, Console], tuple[float, ...]]
+"""``engine.live_pace.step_times``: seconds a step of a run that goes on, measured for seconds."""
 DoInRun = Callable[[RunRequest, Callable[[str], None]], RunOutcome]
 """``engine.in_run.do`` with its socket: one operation in one run. Raises CockpitError."""
 
@@ -117,39 +121,77 @@ def _sentence(text: str) -> str:
 
 # -- in an attached run
 
-_OPERATIONS: dict[str, tuple[str, str]] = {
-    "gc": ("collect garbage in pid {pid}", "one step takes longer (0.1 to 1 s)"),
-    "empty_cache": (
+_MEMORY = "what the allocator holds before and after is compared"
+
+
+class _Words(NamedTuple):
+    """Of one operation."""
+
+    title: str
+    loses: str
+    verify: str
+
+
+_OPERATIONS: dict[str, _Words] = {
+    "gc": _Words("collect garbage in pid {pid}", "one step takes longer (0.1 to 1 s)", _MEMORY),
+    "empty_cache": _Words(
         "give cached memory of pid {pid} back to the driver",
         "the next steps are slower: they ask the driver for memory again",
+        _MEMORY,
     ),
-    "set": ("set {name} to {value} in pid {pid}", "nothing"),
-    "history": (
+    "set": _Words(
+        "set {name} to {value} in pid {pid}",
+        "nothing",
+        "the run says what it was and is; whether that helps is not measured",
+    ),
+    "history": _Words(
         "{name} recording allocations in pid {pid}",
         "about 2 µs an allocation; each look at its memory makes one step longer (up to 0.7 s)",
+        "the run says whether it records",
     ),
-    "snapshot": ("write a memory snapshot of pid {pid}", "one step takes longer (up to 1 s)"),
-    "profile": ("profile {steps} steps of pid {pid}", "these steps are slower"),
-    "free_frames": (
+    "snapshot": _Words(
+        "write a memory snapshot of pid {pid}",
+        "one step takes longer (up to 1 s)",
+        "the run names the file that it has written",
+    ),
+    "profile": _Words(
+        "profile {steps} steps of pid {pid}",
+        "these steps are slower",
+        "nothing is changed: where the time of a step goes is shown",
+    ),
+    "free_frames": _Words(
         "let go of the last exception in the notebook of pid {pid}",
         "%debug and %tb of that exception",
+        _MEMORY,
     ),
-    "detach": ("detach from pid {pid}", "its memory cannot be looked into any more"),
+    "detach": _Words(
+        "detach from pid {pid}",
+        "its memory cannot be looked into any more",
+        "its agent does not answer any more",
+    ),
 }
 _WHEN = {"free_frames": "as soon as no cell runs, on the kernel's own thread"}
+_PACED = "the time of a step before and after is compared; a change inside the noise is no gain"
+SETTLE_S = 2.0
+"""The first steps after a change may compile anew."""
 _AT_STEP = "at the next optimizer step, on its own thread"
 
 
 class InRun:
-    """One operation in one attached run, with what its allocator held before and after."""
+    """One operation in one attached run, with what its allocator held before and after.
 
-    def __init__(self, request: RunRequest, do: DoInRun) -> None:
+    A setting that is to make it faster is judged by the time of its steps, before and after.
+    """
+
+    def __init__(self, request: RunRequest, do: DoInRun, pace: Pace | None = None) -> None:
+        """``pace``: for a setting."""
         self._request, self._do = request, do
+        self._pace = pace if request.op == "set" else None
 
     def preview(self) -> Preview:
         """Asks nobody."""
         request = self._request
-        title, loses = _OPERATIONS[request.op]
+        title, loses, verify = _OPERATIONS[request.op]
         words = {"pid": request.pid, "name": request.name or "start"}
         told = title.format(**words, value=request.value, steps=request.steps or 3)
         if request.op == "free_frames" and request.name == "out":
@@ -160,14 +202,33 @@ class InRun:
             lines=(clean(told), _WHEN.get(request.op, _AT_STEP)),
             risk="confirm",
             loses=loses,
-            verify="what the allocator holds before and after is compared",
+            verify=verify if self._pace is None else _PACED,
             undo="The old value is set again." if request.op == "set" else None,
         )
 
     def run(self, console: Console) -> Outcome:
         """Raises CockpitError with the run's own sentence."""
-        told = self._do(self._request, console.say)
-        return _outcome_in_run(self._request, told)
+        if self._pace is None:
+            return _outcome_in_run(self._request, self._do(self._request, console.say))
+        before = self._pace(self._request.pid, console)
+        outcome = _outcome_in_run(self._request, self._do(self._request, console.say))
+        if not outcome.ok:
+            return outcome
+        console.cancelled.wait(SETTLE_S if before else 0.0)
+        after = self._pace(self._request.pid, console) if before else ()
+        return _with_pace(outcome, before, after)
+
+
+def _with_pace(outcome: Outcome, before: Sequence[float], after: Sequence[float]) -> Outcome:
+    """A difference within the noise is no gain: the setting did not help."""
+    found = compare_step_times(before, after)
+    told = f"{found.sentence[0].upper()}{found.sentence[1:]}."
+    return msgspec.structs.replace(
+        outcome,
+        sentence=f"{_sentence(outcome.sentence)} {told}",
+        verified=None if found.verdict == "unknown" else found.verdict == "faster",
+        compared=(Compared(what="time a step", before=spread(before), after=spread(after)),),
+    )
 
 
 def undo_setting(do: DoInRun) -> Callable[[UndoRecord, Console], Outcome]:

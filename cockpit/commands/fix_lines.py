@@ -19,6 +19,8 @@ NARROWEST, WIDEST = 40, 100
 MARKS = {"ok": "ok", "bad": "!!", "note": "-", "unknown": "?"}
 OUTPUT_LINES = 12
 """Of what failed: its last ones."""
+LOOK_LINES = 40
+"""Of a profile, say: its first ones, for the costliest come first."""
 _DOES = {
     "command": "runs a command",
     "diff": "changes a file",
@@ -46,9 +48,10 @@ def found_line(found: Found) -> str:
 
 
 def done_lines(row: Done) -> Iterator[str]:
-    """How a fix came out, with the numbers; what it printed, where it did not help."""
+    """How a fix came out, with the numbers; what it printed, where that was wanted or it did not
+    help; and where its file or its record is."""
     result = {True: "helped", False: "did not help", None: "not verified"}[row.verified]
-    if row.is_step and row.verified:
+    if row.is_look or (row.is_step and row.verified):
         result = "done"
     if not row.ok:
         result = "failed"
@@ -57,9 +60,14 @@ def done_lines(row: Done) -> Iterator[str]:
     yield from wrapped(f"    {row.sentence}", indent="    ")
     for one in row.compared:
         yield from wrapped(f"    {one.what}: {one.before} -> {one.after}", indent="      ")
+    shown = row.output[:LOOK_LINES] if row.is_look and row.ok else ()
     if not row.ok or row.verified is False:
-        for line in row.output[-OUTPUT_LINES:]:
-            yield f"    | {clean(line)}"
+        shown = row.output[-OUTPUT_LINES:]
+    for line in shown:
+        yield f"    | {clean(line)}"
+    told = (row.title, row.sentence, *row.lines)
+    if row.path is not None and not any(row.path in one for one in told):
+        yield f"    Kept in {clean(row.path)}"
 
 
 def options_of(prompt: Choose) -> list[int]:

@@ -74,7 +74,9 @@ def _vllm_sizes(log: Log) -> Facts:
 def _budget_sizes(log: Log) -> Facts:
     found = search(log, rf"Available KV cache memory: (-?)({SIZE})")
     size = parse(found[2]) if found else None
-    return {} if found is None or size is None else {"cache_bytes": -size if found[1] else size}
+    facts = {} if found is None or size is None else {"cache_bytes": -size if found[1] else size}
+    fits = search(log, r"estimated maximum model length is (\d{1,9})\b")
+    return facts | ({"fitting_model_len": int(fits[1])} if fits and int(fits[1]) else {})
 
 
 _ONLY_SIGNAL = (

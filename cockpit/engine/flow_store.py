@@ -49,7 +49,13 @@ class Store:
         self._folder = folder / "flows" if folder is not None else None
 
     def save(
-        self, id_: str, begun: FlowRequest, request: FlowRequest, state: State, *, is_open: bool
+        self,
+        id_: str,
+        begun: FlowRequest,
+        request: FlowRequest,
+        state: State,
+        *,
+        is_open: bool = True,
     ) -> None:
         """All of it or nothing. A full disk, or a command that is no UTF-8, loses the taking up."""
         if self._folder is None:

@@ -13,6 +13,7 @@ from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
+from cockpit.flows.flow import is_about
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
 from cockpit.model.process import Process
@@ -38,10 +39,10 @@ def live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
     rows = [
         one
         for one in snapshot.findings
-        if (request.pid is None or one.pid in (None, request.pid))
+        if (request.pid is None or one.pid is None or is_about(one, request.pid))
         and (request.flow is None or one.flow == request.flow)
     ]
-    own = [one for one in rows if request.pid is not None and one.pid == request.pid] or rows
+    own = [one for one in rows if is_about(one, request.pid)] or rows
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
 
 

@@ -12,13 +12,26 @@ from dataclasses import dataclass
 
 from cockpit.engine import flow_opening as opening
 from cockpit.engine.flow_facts import Facts
+from cockpit.engine.flow_subject import process_of
 from cockpit.engine.machine import Machine, Say
+from cockpit.flows.flow import is_about
+from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
+from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
 
-FINDINGS_WITHIN_S = 25.0
-"""The rules about slow runs judge by ten seconds of looks at the stack, and then hold on."""
+FINDINGS_WITHIN_S = 35.0
+"""The rules about slow runs judge by ten seconds of looks at the stack, and then hold on: one about
+data was seen after 26 s."""
 FIRST_FINDINGS_S = 2.0
+
+
+def _tells_of(finding: Finding, process: Process, request: FlowRequest) -> bool:
+    """It is about this process or its card: one of another run is no answer."""
+    if finding.flow != request.flow:
+        return False
+    its_card = finding.gpu in [use.gpu for use in process.devices]
+    return is_about(finding, process.pid) or (finding.pid is None and its_card)
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,10 @@ class Tools:
         """Once the engine has seen enough of the process for findings of this flow."""
         snapshot, told = self.fresh(), False
         while self.watched_s() < FINDINGS_WITHIN_S:
-            there = any(one.pid == request.pid for one in snapshot.processes)
-            found = any(one.flow == request.flow for one in snapshot.findings)
-            if self.machine.source != "live" or not there or found:
+            process = process_of(snapshot, request)
+            if self.machine.source != "live" or process is None:
+                break
+            if any(_tells_of(one, process, request) for one in snapshot.findings):
                 break
             if not told:
                 say(

@@ -89,7 +89,7 @@ def _change(values: Mapping[str, Any], command: RunCommand, known: Known) -> Cha
     unset = tuple(name for name in values["unset"] if name in command.environment)
     if values["unset"] and not unset:
         return None
-    return Changes("", unset=unset)
+    return Changes("", set_environment=dict(values["environment"]), unset=unset)
 
 
 def script_of(command: RunCommand, known: Known) -> ScriptFacts:

@@ -23,9 +23,11 @@ from cockpit.act.patch import undo as undo_patch
 from cockpit.act.relaunch import Relaunch
 from cockpit.act.suggest import locate, suggest_first
 from cockpit.diagnose.wheels import fitting_build
+from cockpit.engine import live_pace
 from cockpit.engine.first_step import FirstStep
 from cockpit.engine.gpu_removal import GuardedStep, removal
 from cockpit.engine.ladder import Ladder
+from cockpit.engine.largest_tensors import LargestTensors
 from cockpit.engine.machine import Machine
 from cockpit.engine.relaunches import ask_help, relaunch
 from cockpit.errors import CockpitError, UsageError
@@ -36,7 +38,7 @@ from cockpit.model.remedy import BY_HAND, Outcome, Preview, UndoRecord
 
 JOURNALLED_BY_MACHINE = frozenset({"kill", "operation", "attach"})
 """Kinds whose lines the machine writes itself: those that the TUI and the shell have as well."""
-ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "explain", "admin"})
+ON_ANY_MACHINE = frozenset({"kill", "operation", "attach", "tensors", "explain", "admin"})
 """Kinds that a demo has, too: they end in the machine's own actions, or in words."""
 _PYTHON = re.compile(r"python3\.\d+")
 _SHELL_ONLY = frozenset("<>|;&$`*#(")
@@ -97,7 +99,10 @@ def _kill(of: _Wanted) -> Action:
 
 
 def _operation(of: _Wanted) -> Action:
-    return InRun(RunRequest(**of.values), of.machine.do_in_run)
+    """In the slow flow a setting is judged by the time of a step; a demo has no run to measure."""
+    is_measured = of.known.request.flow == "slow" and of.machine.source == "live"
+    pace = live_pace.step_times if is_measured else None
+    return InRun(RunRequest(**of.values), of.machine.do_in_run, pace=pace)
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,10 @@ class _Attach:
 
 def _attach(of: _Wanted) -> Action:
     return _Attach(of.machine, of.values["pid"], of.values["start_ticks"])
+
+
+def _tensors(of: _Wanted) -> Action:
+    return LargestTensors(of.machine, of.values["pid"])
 
 
 def _relaunch(of: _Wanted) -> Action | None:
@@ -248,6 +257,7 @@ _BUILDERS: dict[str, Callable[[_Wanted], Action | None]] = {
     "kill": _kill,
     "operation": _operation,
     "attach": _attach,
+    "tensors": _tensors,
     "relaunch": _relaunch,
     "ask_help": _ask_help,
     "patch": _patch,

@@ -6,6 +6,7 @@ machine and who runs a fix is the engine's business (engine/flow_session.py).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,13 +15,16 @@ from cockpit.model.checkup import Checkup
 from cockpit.model.finding import Finding
 from cockpit.model.flight import FlightRow
 from cockpit.model.flow import Done, FlowId, FlowRequest, Found
-from cockpit.model.memory import Census, Stacks
+from cockpit.model.memory import Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 
-Need = Literal["checkup", "stacks", "census", "command", "origins", "pace", "findings", "flight"]
+_OF_BACKEND = {"jax": "jax", "tensorflow": "tensorflow", "cuda": "pytorch"}
+_FRAMEWORKS = frozenset({"pytorch", "jax", "tensorflow", "vllm"})
+
+Need = Literal["checkup", "stacks", "command", "origins", "pace", "findings", "flight"]
 """What is read only for flows that ask for it: each takes up to seconds."""
 
 _AMPERE = 8.0
@@ -48,7 +52,6 @@ class Known:
     stacks: Mapping[int, Stacks] = field(default_factory=dict)
     flight: tuple[FlightRow, ...] = ()
     """What the ranks' flight recorders say together; empty: there is no dump."""
-    census: Census | None = None
     origins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Name of a variable of the run → where it is set."""
     is_located: bool = False
@@ -65,6 +68,19 @@ class Known:
     def fact(self, name: str) -> Any:
         """A fact of the diagnosis; None when it has no such."""
         return self.finding.facts.get(name) if self.finding is not None else None
+
+    @property
+    def framework(self) -> str:
+        """``pytorch``, ``tensorflow``, ``jax`` or ``vllm``: by message, process or command.
+
+        Where nothing tells it is PyTorch: most runs are.
+        """
+        told = _OF_BACKEND.get(str(self.fact("backend")))
+        if told is None and self.process is not None and self.process.framework in _FRAMEWORKS:
+            told = self.process.framework
+        words = self.command.argv[:4] if self.command is not None else ()
+        names = [os.path.basename(one).partition(".")[0] for one in words]
+        return told or ("vllm" if "vllm" in names else "pytorch")
 
     @property
     def is_live(self) -> bool:
@@ -120,6 +136,14 @@ def _number(capability: str | None) -> float:
         return _AMPERE
 
 
+def is_about(finding: Finding, pid: int | None) -> bool:
+    """The finding is about this process: it names it, alone or among others (``pids``)."""
+    if pid is None:
+        return False
+    pids = finding.facts.get("pids")
+    return finding.pid == pid or (isinstance(pids, list | tuple) and pid in pids)
+
+
 Mark = Literal["ok", "bad", "note", "unknown"]
 Judged = tuple[Mark, str] | None
 """Mark and sentence; None: there is nothing to say here."""
@@ -167,6 +191,8 @@ class Remedy:
     is_step: bool = False
     """A step on the way, such as to end a job that is to be started again: that it worked does not
     show that what was wrong is right now."""
+    is_look: bool = False
+    """It changes nothing: what it prints is what is wanted, and neither helps nor fails to."""
     is_spare: bool = False
     """Told only where nothing that the cockpit can run is offered: it says the same by hand."""
 

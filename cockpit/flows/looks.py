@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cockpit.flows import kills
-from cockpit.flows.flow import Judged, Known, Mark, Question
+from cockpit.flows.flow import Judged, Known, Mark, Question, is_about
 from cockpit.model.flow import Found
 from cockpit.model.process import Process
 from cockpit.model.text import clean, plural, sentence
@@ -61,7 +61,8 @@ def live(known: Known) -> Iterator[Found]:
     for one in known.snapshot.findings:
         if one is known.finding or one.flow != known.request.flow:
             continue
-        if one.pid in (None, known.request.pid) and one.gpu in (None, known.gpu):
+        is_ours = one.pid is None or is_about(one, known.request.pid)
+        if is_ours and one.gpu in (None, known.gpu):
             words = [clean(part.text) for part in one.evidence[:2]]
             yield Found(mark="bad", what=clean(one.title), sentence=" ".join(words))
 

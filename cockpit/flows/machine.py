@@ -117,7 +117,8 @@ def confirmed(state: State) -> State:
 def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool = False) -> State:
     """A fix has ended: the flow is over, or the machine is looked at again.
 
-    ``refused``: before anything ran (what it was to act on has changed): it is offered anew.
+    ``refused``: before anything ran (what it was to act on has changed): it is offered anew. So is
+    an attach that nobody has answered yet: it waits for a kernel's next cell, say.
     """
     assert state.chosen is not None
     remedy = state.remedies[state.chosen]
@@ -128,6 +129,7 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         ok=outcome.ok,
         verified=outcome.verified,
         is_step=remedy.is_step,
+        is_look=remedy.is_look,
         sentence=outcome.sentence,
         compared=outcome.compared,
         undo=outcome.undo,
@@ -135,7 +137,8 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         path=outcome.path,
         output=outcome.output[-MOST_LINES:],
     )
-    tried = state.tried if refused else (*state.tried, remedy.key)
+    is_open = refused or (remedy.kind == "attach" and not outcome.ok)
+    tried = state.tried if is_open else (*state.tried, remedy.key)
     state = replace(state, done=(*state.done, done), tried=tried, chosen=None, remedies=())
     if remedy.final and outcome.ok and outcome.verified:
         return ended(state, outcome.sentence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows import kills, looks, reruns
+from cockpit.flows import frameworks, kills, looks, reruns, vram_held
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 from cockpit.model.text import clean, plural, size
 
@@ -12,6 +12,12 @@ _OUR_SIZE = frozenset(
     {"oom_peak", "oom_growth", "oom_on_rank", "oom_disguised", "oom_graph_pools", "recovered"}
 )
 """Causes for which a smaller need of this program helps."""
+
+
+def _is_our_size(known: Known) -> bool:
+    """JAX's pool is what its program fills; that of a serving engine has options of its own."""
+    is_jax = known.cause == "oom_pool_budget" and known.framework == "jax"
+    return known.cause in _OUR_SIZE or is_jax
 
 
 def _asked(known: Known) -> Judged:
@@ -44,10 +50,20 @@ def _whose(known: Known) -> Judged:
         return "bad", f"Other processes had filled the card.{held}{told}"
     if known.snapshot.driver.error is not None:
         return None
+    if not rows and vram_held.unaccounted(known):
+        return None  # the next row says it
     if not rows:
         return "ok", f"Nobody holds memory{where} now."
     held = f"{plural(len(rows), 'process')} with {size(now)}{where}"
     return "note", f"Now {held}: {kills.listed(rows)}."
+
+
+def _without_owner(known: Known) -> Judged:
+    """Said only where there is some: no list of processes shows it."""
+    judged = vram_held.without_owner(known)
+    if judged is None or judged[0] != "bad":
+        return None
+    return looks.now(known, ("bad", f"{judged[1]} More of it: cockpit fix vram-held."))
 
 
 def _strays(known: Known) -> Judged:
@@ -109,21 +125,40 @@ def _expandable(known: Known) -> Iterator[Remedy]:
 
 def _as_it_was(known: Known) -> Iterator[Remedy]:
     """The same command again, once the card is free."""
-    freed = any(one.verified and one.pids for one in known.done)
-    if known.cause == "oom_other_process" and (freed or not _crowded(known)):
+    freed = any(one.verified and not one.is_step for one in known.done)
+    if known.cause == "oom_other_process" and (freed or not _is_crowded(known)):
         yield from reruns.rerun(
-            known,
-            title="start the run again as it was",
-            because="The card has room now.",
+            known, title="start the run again as it was", because=_room_words(known)
         )
 
 
-def _crowded(known: Known) -> bool:
-    """Others still hold more than a tenth of the card."""
-    gpu = next((one for one in known.snapshot.gpus if one.index == known.gpu), None)
-    if gpu is None or not gpu.memory_total_bytes:
-        return False
-    return sum(one.vram_bytes or 0 for one in known.holders()) > gpu.memory_total_bytes / 10
+def _fullest(known: Known) -> tuple[int, int] | None:
+    """(used, total) of the card that it is about; of several the fullest: it may need that one.
+
+    What is used counts, not what processes are seen to hold: a container's or another user's may
+    not be listed. Unified memory is the host's, there only holders count.
+    """
+    held = sum(one.vram_bytes or 0 for one in known.holders())
+    rows = [
+        (held if one.unified_memory else one.memory_used_bytes or held, one.memory_total_bytes)
+        for one in known.snapshot.gpus
+        if known.gpu in (None, one.index) and one.memory_total_bytes
+    ]
+    return max(rows, key=lambda one: one[0] / one[1], default=None)
+
+
+def _is_crowded(known: Known) -> bool:
+    """More than a tenth of the card is in use, by whomever."""
+    room = _fullest(known)
+    return room is not None and room[0] > room[1] / 10
+
+
+def _room_words(known: Known) -> str:
+    room = _fullest(known)
+    if room is None:
+        return "Nobody is seen to hold memory there now."
+    used, total = room
+    return f"{size(max(0, total - used))} of {size(total)} are free there now."
 
 
 def _other_gpu(known: Known) -> Iterator[Remedy]:
@@ -151,7 +186,7 @@ def _evaluation(known: Known) -> Iterator[Remedy]:
 
 
 def _smaller_batch(known: Known) -> Iterator[Remedy]:
-    if known.cause in _OUR_SIZE or known.cause == "oom_fragmentation":
+    if _is_our_size(known) or known.cause == "oom_fragmentation":
         yield from reruns.rerun(
             known,
             title="halve the batch, double the accumulation",
@@ -164,10 +199,26 @@ def _smaller_batch(known: Known) -> Iterator[Remedy]:
 
 def _look_inside(known: Known) -> Iterator[Remedy]:
     """Before it fails: whose tensors grow is seen from inside the run."""
-    one = known.process
-    if known.is_live and one is not None and known.run is None and known.may_end(one):
-        because = "It has not failed yet; from inside, its largest tensors and their lines show."
+    one, run = known.process, known.run
+    if run is not None and run.state == "running":
+        because = "What grows, or is large, is seen from inside, with the name that holds it."
+        yield Remedy("tensors", {"pid": run.pid}, because=because, is_look=True)
+        yield from vram_held.collect(run)
+    elif known.is_live and one is not None and run is None and known.may_end(one):
+        because = "It has not failed yet; its largest tensors and who holds them can then be shown."
         yield Remedy("attach", {"pid": one.pid, "start_ticks": one.start_ticks}, because=because)
+
+
+def _own_first(known: Known) -> Iterator[Remedy]:
+    """The process that fills the card may be one's own: a notebook, a run that keeps a cache."""
+    if known.cause == "oom_other_process":
+        yield from vram_held.own_holders(known)
+
+
+def _own_later(known: Known) -> Iterator[Remedy]:
+    """Where the program itself is too big, what others give back may be enough all the same."""
+    if _is_our_size(known) or known.cause in ("oom_fragmentation", "oom_pool_budget"):
+        yield from vram_held.own_holders(known)
 
 
 def _end_it(known: Known) -> Iterator[Remedy]:
@@ -183,11 +234,22 @@ def _growing(known: Known) -> Iterator[Remedy]:
 
 
 def _patches(known: Known) -> Iterator[Remedy]:
-    if known.cause in _OUR_SIZE:
+    if _is_our_size(known):
         yield from reruns.in_bf16(known, "Halves the activations.")
         because = "Most activations are computed again instead of kept: about 30 % more time."
         yield from reruns.change(known, "checkpointing", "on", "recompute activations", because)
         yield from reruns.patch(known, "gradient_checkpointing", because)
+        yield from frameworks.smaller(known)
+
+
+def _fewer_workers(known: Known) -> Iterator[Remedy]:
+    """It was the host's memory that ran out, which each worker takes its share of."""
+    if known.cause == "host_oom":
+        because = "Each worker has its own copy of what the data set touches."
+        title = "load data in half as many workers"
+        yield from reruns.change(known, "workers", "half", title, because)
+        because = "It may have an option for the loader's workers."
+        yield from reruns.ask_help(known, "workers", because)
 
 
 FLOW = Flow(
@@ -196,6 +258,7 @@ FLOW = Flow(
     checks=(
         Check("What failed?", _asked),
         Check("Whose memory?", _whose),
+        Check("Memory without a process?", _without_owner),
         Check("Strays?", _strays),
         Check("A memory limit?", _cap),
         Check("Fragmentation?", _fragmentation),
@@ -206,6 +269,7 @@ FLOW = Flow(
         reruns.after_patch,
         kills.strays,
         kills.survivors,
+        _own_first,
         _look_inside,
         _as_it_was,
         _expandable,
@@ -213,8 +277,12 @@ FLOW = Flow(
         reruns.own_device,
         _growing,
         _evaluation,
+        frameworks.serving,
         _smaller_batch,
+        frameworks.jax,
         _patches,
+        _fewer_workers,
+        _own_later,
         kills.end_first,
         _end_it,
         reruns.from_diagnosis,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cockpit.flows.flow import Known, Remedy
@@ -12,6 +12,9 @@ from cockpit.model.flow import Done
 _ONLY_TOLD = ("hardware", "wait")
 _SHOWN = "nvidia-smi --query-compute-apps"
 """Who holds memory: the flow's own checks say it."""
+_WITH_BUDGET = ("vllm", "jax")
+_BUDGET_OPTIONS = ("--gpu-memory-utilization", "--max-model-len")
+_WITHOUT_TORCH = ("tensorflow", "jax")
 PIP = " pip install "
 """The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
 
@@ -22,6 +25,7 @@ def rerun(
     title: str,
     because: str,
     setting: str | None = None,
+    environment: Mapping[str, str] | None = None,
     unset: tuple[str, ...] = (),
     freest_gpu: bool = False,
     halve: str | None = None,
@@ -39,6 +43,7 @@ def rerun(
         "title": title,
         "of": known.command.argv,  # half of 16 is another fix than half of 32
         "setting": setting,
+        "environment": tuple(sorted((environment or {}).items())),
         "unset": unset,
         "freest_gpu": freest_gpu,
         "halve": halve,
@@ -64,9 +69,9 @@ def ask_help(known: Known, meaning: str, because: str) -> Iterator[Remedy]:
 
 
 def patch(known: Known, kind: str, because: str, **facts: Any) -> Iterator[Remedy]:
-    """A change to the source, where the diagnosis names file and line."""
+    """A change to the source, where the diagnosis names file and line. All kinds are PyTorch's."""
     place = known.fact("place")
-    if isinstance(place, str):
+    if isinstance(place, str) and known.framework == "pytorch":
         values = {"kind": kind, "place": place, "facts": tuple(sorted(facts.items()))}
         yield Remedy("patch", values, because=because)
 
@@ -114,14 +119,27 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
     if finding is None:
         return
     for fix in finding.fixes:
-        if fix.value.startswith(_SHOWN):
+        if fix.value.startswith(_SHOWN) or _is_of_another_framework(known, fix):
             continue
         if fix.risk == "admin" and fix.kind == "command":
             yield _told("admin", fix)
         elif fix.kind in _ONLY_TOLD or fix.kind == "command":
-            yield _told("explain", fix, is_spare=PIP in fix.value)
+            yield _told("explain", fix, is_spare=PIP in fix.value or _is_run(known, fix))
         else:
             yield _told("explain", fix, is_spare=known.command is not None)
+
+
+def _is_of_another_framework(known: Known, fix: Fix) -> bool:
+    """Words about torch help no program of another one."""
+    text = fix.value.lower()
+    is_of_torch = "torch" in text or "gradient_checkpointing" in text
+    return is_of_torch and known.framework in _WITHOUT_TORCH
+
+
+def _is_run(known: Known, fix: Fix) -> bool:
+    """An option that the cockpit changes itself where it starts the engine (frameworks.py)."""
+    starts = known.command is not None and known.framework in _WITH_BUDGET
+    return starts and fix.value.startswith(_BUDGET_OPTIONS)
 
 
 def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:

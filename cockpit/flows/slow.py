@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
-from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy, is_about
 from cockpit.model.text import clean, plural
 
 _DATA = frozenset({"dataloader", "num_workers_low"})
@@ -20,7 +20,7 @@ def _causes(known: Known) -> frozenset[str]:
     rows = {
         one.cause
         for one in known.snapshot.findings
-        if one.flow == "slow" and one.pid in (None, known.request.pid)
+        if one.flow == "slow" and (one.pid is None or is_about(one, known.request.pid))
     }
     return frozenset((rows | {known.cause}) - {""})
 
@@ -84,6 +84,7 @@ def _profile(known: Known) -> Iterator[Remedy]:
             "operation",
             values | {"steps": PROFILED_STEPS},
             because="It tells how the time of a step is spent: data, copies, kernels, NCCL.",
+            is_look=True,
         )
     elif known.process is not None and run is None and known.process.framework == "pytorch":
         yield Remedy(
@@ -134,6 +135,25 @@ def _cores(known: Known) -> Iterator[Remedy]:
         yield from reruns.rerun(
             known, title="one thread a process", because=because, setting="one_thread"
         )
+
+
+def _memory(known: Known) -> Iterator[Remedy]:
+    """An allocator that gives blocks back at every step to find room makes the device wait."""
+    if "alloc_retries" not in _causes(known):
+        return
+    because = "Memory is so tight that the allocator empties its cache again and again."
+    yield from reruns.rerun(
+        known,
+        title="let segments grow (expandable_segments)",
+        because=because,
+        setting="expandable_segments",
+    )
+    yield from reruns.rerun(
+        known,
+        title="halve the batch, double the accumulation",
+        because="With less of the card in use nothing has to be given back.",
+        halve="batch",
+    )
 
 
 def _sync(known: Known) -> Iterator[Remedy]:
@@ -191,6 +211,7 @@ FLOW = Flow(
         _data,
         _sync,
         _cores,
+        _memory,
         _neighbour,
         _profile,
         _edit,

@@ -8,6 +8,8 @@ from dataclasses import replace
 from cockpit.flows import kills, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
 from cockpit.model.ledger import Ledger
+from cockpit.model.process import Process
+from cockpit.model.run import Run
 from cockpit.model.text import clean, clean_command, plural, sentence, size
 
 _BASELINE_BYTES = 512 << 20
@@ -68,7 +70,8 @@ def unaccounted(known: Known) -> list[Ledger]:
     return [one for one in rows if one.unaccounted_bytes > _BASELINE_BYTES]
 
 
-def _unaccounted(known: Known) -> Judged:
+def without_owner(known: Known) -> Judged:
+    """Whether all used memory of the card has a process's name on it."""
     rows = [one for one in known.snapshot.ledger if known.gpu in (None, one.gpu)]
     over = unaccounted(known)
     if not rows:
@@ -99,13 +102,29 @@ def _caches(known: Known) -> Iterator[Remedy]:
                 {"pid": run.pid, "start_ticks": run.start_ticks, "op": "empty_cache"},
                 because=f"Its allocator keeps {size(cached)} that no tensor uses.",
             )
+        if not _is_notebook(process):  # letting go of its frames collects as well
+            yield from collect(run)
+
+
+def collect(run: Run) -> Iterator[Remedy]:
+    """Garbage of an attached run: what refers to itself in a circle waits for the collector."""
+    if any((one.allocated_bytes or 0) > _BASELINE_BYTES for one in run.devices):
+        yield Remedy(
+            "operation",
+            {"pid": run.pid, "start_ticks": run.start_ticks, "op": "gc"},
+            because="Objects that refer to each other keep their tensors until they are collected.",
+        )
+
+
+def _is_notebook(process: Process) -> bool:
+    return "ipykernel" in clean_command(process.command, process.name)
 
 
 def _frames(known: Known) -> Iterator[Remedy]:
     """A notebook's traceback holds the tensors of the frames that failed."""
     attached = {one.pid for one in known.snapshot.runs if one.state == "running"}
     for one in known.holders():
-        if not known.may_end(one) or "ipykernel" not in clean_command(one.command, one.name):
+        if not known.may_end(one) or not _is_notebook(one):
             continue
         identity = {"pid": one.pid, "start_ticks": one.start_ticks}
         because = "A notebook keeps the tensors of its last exception and of its outputs."
@@ -113,6 +132,16 @@ def _frames(known: Known) -> Iterator[Remedy]:
             yield Remedy("operation", identity | {"op": "free_frames"}, because=because)
         else:
             yield Remedy("attach", identity, because=f"{because} To free them, look inside first.")
+
+
+def own_holders(known: Known) -> Iterator[Remedy]:
+    """What the user's other processes on the card can give back, and their end where they idle;
+    nothing of the job that the flow is about."""
+    ours = {one.pid for one in known.holders() if kills.is_same_job(known, one)}
+    for offer in (_frames, _caches, kills.idle_holders):
+        for one in offer(known):
+            if not ours & {one.values.get("pid"), *one.pids}:
+                yield one
 
 
 def _advised(known: Known) -> Iterator[Remedy]:
@@ -132,7 +161,7 @@ FLOW = Flow(
         Check("Strays?", _strays),
         Check("Idle holders?", _idle),
         Check("Other users?", _others),
-        Check("Memory without a process?", _unaccounted),
+        Check("Memory without a process?", without_owner),
     ),
     offers=(kills.strays, kills.survivors, _frames, _caches, kills.idle_holders, _advised),
     needs=frozenset(),

@@ -67,6 +67,8 @@ class Done(Struct, frozen=True, kw_only=True):
     verified: bool | None
     is_step: bool = False
     """Only a step on the way to a fix: not counted in ``Ended.verified``."""
+    is_look: bool = False
+    """Nothing was changed: ``output`` is what was wanted."""
     sentence: str
     compared: tuple[Compared, ...] = ()
     undo: UndoRecord | None = None

@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 import pytest
 from killing import HELD, IGNORE_TERM, FakeVram, Make, Procs, alive, ask
 
+from cockpit.act import in_process
 from cockpit.act.action import Console
 from cockpit.act.in_process import InRun, KillProcesses, undo_setting
 from cockpit.act.signal import Kills
@@ -186,6 +187,39 @@ def test_a_setting_is_set_and_set_back() -> None:
     run.ended = True
     with pytest.raises(CockpitError, match="ended"):
         undo_setting(run.do)(outcome.undo, console())
+
+
+@pytest.mark.parametrize(
+    ("after", "verified", "words"),
+    [
+        ((0.06,) * 6, True, "40 % faster a step."),
+        ((0.101,) * 6, False, "No difference beyond the noise (+1.0 %)."),
+        ((0.2,) * 6, False, "100 % slower a step."),
+        ((0.05,), None, "Too few steps were seen to compare their times."),
+    ],
+)
+def test_a_setting_that_is_to_make_it_faster_is_judged_by_the_time_of_a_step(
+    after: tuple[float, ...], verified: bool | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process, "SETTLE_S", 0.0)
+    times = iter([(0.1,) * 6, after])
+    request = RunRequest(pid=7, op="set", name="matmul_precision", value="high")
+    run = FakeRun()
+    fix = InRun(request, run.do, pace=lambda _pid, _console: next(times))
+    outcome = fix.run(console())
+    assert outcome.verified is verified
+    assert outcome.sentence == f"now high. {words}"
+    assert outcome.compared[0].before == "100 ms (100 to 100)"
+    assert outcome.undo is not None
+
+
+@pytest.mark.parametrize("op", ["history", "snapshot", "profile", "detach", "set"])
+def test_no_operation_promises_a_comparison_that_it_does_not_make(op: str) -> None:
+    fix = InRun(RunRequest(pid=7, op=op, name="matmul_precision", value="high"), FakeRun().do)
+    assert "allocator" not in fix.preview().verify
+    assert fix.preview().verify
+    paced = InRun(RunRequest(pid=7, op=op), FakeRun().do, pace=lambda _pid, _console: ())
+    assert ("before and after" in paced.preview().verify) == (op == "set")
 
 
 @pytest.mark.parametrize("op", ["gc", "history", "snapshot", "profile", "detach", "free_frames"])

@@ -223,6 +223,36 @@ def test_a_trainer_that_waits_for_data_gets_workers_and_is_measured_faster(
     assert re.search(r"time a step: \d+ ms \(.* to .*\) -> .* ms \(.* to .*\): \d+ % faster", said)
 
 
+def test_a_profile_of_an_attached_run_is_read_in_figures(
+    fix: Start, state: Path, work: Path, torch_python: str
+) -> None:
+    pid = in_background(state, work, torch_python, "starved.py", "--num-workers", "0")
+    time.sleep(4)
+    walk = fix("h200", "slow", "--pid", str(pid))
+    walk.prompt()
+    said = walk.choose("profile 10 steps")
+    assert "where the time of a step goes is shown" in " ".join(said.split())
+    said = walk.answer("y")
+    assert f"[done] profile 10 steps of pid {pid}" in said
+    assert re.search(r"\| step_ms: \d+", said)
+    assert walk.end() == 1
+
+
+def test_the_tensors_of_an_attached_run_are_named(
+    fix: Start, state: Path, work: Path, torch_python: str
+) -> None:
+    pid = in_background(state, work, torch_python, "starved.py", "--num-workers", "0")
+    time.sleep(4)
+    walk = fix("h200", "oom", "--pid", str(pid))
+    walk.prompt()
+    said = walk.choose("show the largest tensors")
+    assert "in slices of 1 ms" in said
+    said = walk.answer("y")
+    assert f"[done] show the largest tensors of pid {pid}" in said
+    assert re.search(r"\| \d+ (B|KiB)  cpu  float32 \[8, 64\]", said)
+    assert walk.end() == 1
+
+
 def test_memory_that_is_full_after_a_kill_is_freed_also_from_what_ignores_sigterm(
     fix: Start,
 ) -> None:

@@ -259,6 +259,23 @@ def test_a_healthy_run_gets_no_change() -> None:
     assert not {"relaunch", "patch", "kill"} & set(kinds("slow", facts))
 
 
+@pytest.mark.parametrize("asked", [1, 2])
+def test_either_of_two_that_share_a_gpu_is_offered_a_card_of_its_own(asked: int) -> None:
+    pids = {"pids": [1, 2], "other_pid": 2}
+    shared = finding("shared_gpu", "slow", severity="warning", pid=1, gpu=0, facts=pids)
+    facts = known(
+        *(process(1, ppid=8), process(2, ppid=9), process(3, on=1, ppid=7)),
+        gpus=2,
+        findings=(shared,),
+        request=FlowRequest(pid=asked, flow="slow"),
+        command=command(),
+    )
+    assert "start it on the freest GPU" in titles("slow", facts)
+    assert marks("slow", facts)[shared.title] == "bad"
+    third = dataclasses.replace(facts, request=FlowRequest(pid=3, flow="slow"))
+    assert "start it on the freest GPU" not in titles("slow", third)
+
+
 # -- multi-gpu
 
 WAITING = (
