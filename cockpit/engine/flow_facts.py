@@ -21,9 +21,9 @@ from cockpit.attach.run_record import RunRecord
 from cockpit.engine.flight import flight_of
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.flow_subject import (
-    age_s,
     check_log,
     clock,
+    failed_runs,
     is_alive,
     live_finding,
     merged,
@@ -53,9 +53,6 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
 from cockpit.paths import state_directory
 
-RECENT_S = 86400.0
-"""A run that failed within this time may be the one that is meant."""
-MOST_RUNS = 6
 MOST_RANKS = 16
 FROM_LOGS: frozenset[FlowId] = frozenset({"oom", "kernel-fault", "no-cuda", "multi-gpu", "slow"})
 AFTER_FAILURES: frozenset[FlowId] = FROM_LOGS - {"slow"}
@@ -161,7 +158,7 @@ class Facts:
             )
         if request.has_subject or flow not in AFTER_FAILURES or "run" in answers or state.done:
             return None
-        runs = self._failed_runs()
+        runs = failed_runs(str(self._folder)) if self._folder is not None else []
         if not runs:
             return None
         options = tuple((one.meta.id, run_words(one)) for one in runs)
@@ -376,13 +373,6 @@ class Facts:
         with suppress(TargetGoneError):
             return run_record.find_run(str(self._folder), run)
         return None
-
-    def _failed_runs(self) -> list[RunRecord]:
-        if self._folder is None:
-            return []
-        runs = run_record.list_runs(str(self._folder))
-        failed = [one for one in runs if one.exit is not None and one.exit.status != 0]
-        return [one for one in failed if age_s(one) < RECENT_S][:MOST_RUNS]
 
     # -- taken up again
 

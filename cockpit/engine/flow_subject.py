@@ -21,6 +21,8 @@ from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, clean_command, shortened
 
+RECENT_S = 86400.0
+MOST_RUNS = 6
 _SEVERITIES = ("info", "warning", "error")
 _DATA = frozenset({"dataloader", "num_workers_low"})
 """One trouble, seen from two sides."""
@@ -128,6 +130,13 @@ def clock(text: str, *, with_date: bool = False) -> str:
     except ValueError:
         return "?"
     return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
+
+
+def failed_runs(state: str) -> list[RunRecord]:
+    """The newest of them: one may be the run that is meant."""
+    runs = run_record.list_runs(state)
+    failed = [one for one in runs if one.exit is not None and one.exit.status != 0]
+    return [one for one in failed if age_s(one) < RECENT_S][:MOST_RUNS]
 
 
 def age_s(record: RunRecord) -> float:
