@@ -21,13 +21,13 @@ from cockpit.diagnose.candidate import (
 from cockpit.diagnose.log_reader import Log
 
 _ASSERT = re.compile(
-    r"(?:\w+\.cuh?:\d+: (?P<kernel>[\w:<>,()&* ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], thread: "
+    r"(?:\b\w{1,80}\.cuh?:\d{1,7}: (?P<kernel>[\w:<>,()&* ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], thread: "
     r"\[[^\]]{1,40}\] )?"
     r"Assertion `(?P<text>[^\n]{1,300}?)` failed",
 )
 _LABELS = re.compile(r"nll_loss|NLLLoss|n_classes|cross_entropy|label|target", re.IGNORECASE)
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]{5,20})\): (?P<xid>\d{1,3})"
+    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]{5,20})(?: [^)\n]{1,80})?\): (?P<xid>\d{1,3})"
     r"(?:, pid=(?P<pid>'?<?[^,>\n]{1,40}>?'?))?(?:, name=(?P<name>[^,\n]{1,60}))?"
 )
 _STICKY = (
@@ -44,7 +44,6 @@ _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)"
 RESET_CODES = frozenset({46, 62, 109, 110, 136, 140, 143, 155, 156, 158})
 """The GPU needs a reset (NVIDIA's Xid catalogue)."""
 NVLINK_CODES = frozenset({74, *range(144, 151)})
-PROGRAM_CODES = frozenset({8, 13, 31, 32, 43, 44, 45, 68, 69})
 
 
 def _error_name(log: Log) -> Facts:
