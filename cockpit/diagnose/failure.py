@@ -18,6 +18,14 @@ _FAILED = re.compile(
     r"|exitcode\s*: -?[1-9]|\[the run was ended by SIG(?!INT\b)"
     r"|\b(?:[A-Z]\w{1,60})?Error: ",
 )
+_COMPLAINT = re.compile(
+    r"(?:^|[\w.)\]]: )(?:fatal )?error: (?!\s*(?:[-+\d.]|nan\b|none\b|no\b))"
+    r"|\bcan't open file\b|: command not found\b|\bout of memory\b"
+    r"|\berror (?:loading|opening|reading|running|while)\b|\bunable to allocate\b"
+    r"|^\S{1,80}: \S{1,300}: No such file or directory$",
+    re.IGNORECASE,
+)
+"""How programs of the shell and of C++ say that they failed, where no steps follow."""
 INNER = frozenset(
     ("command", "companions", "half_batch", "attention", "collective", "holds_self", "only_signal")
 )
@@ -28,6 +36,10 @@ SEGFAULT = re.compile(
 )
 _RUN_ENDED = re.compile(r"\[the run was ended by SIG|\[exit status [1-9]")
 """The line that a kept run's record adds (RunRecord.log)."""
+_TOLD_TO_END = re.compile(
+    r"\[the run was ended by SIG(?:TERM|INT|HUP)\b|\[exit status (?:130|143|129)\]"
+)
+"""By a person or a scheduler, which may have seen that something was wrong."""
 _CAUGHT = re.compile(r"\bCaught (?P<name>[\w.]{1,80}) in \w")
 _BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d|\.pyx$")
 _TRACEBACK_LINES = 120
@@ -39,7 +51,7 @@ _COMMAND = re.compile(
 
 def first_failure(log: Log) -> int | None:
     """The first exception that nothing followed; else the first word of a failure."""
-    word = None
+    word = complaint = None
     stopped = "KeyboardInterrupt" in log.text
     for index, line in enumerate(log.lines):
         if stopped and ("KeyboardInterrupt" in line.text or "Traceback" in line.text):
@@ -50,7 +62,14 @@ def first_failure(log: Log) -> int | None:
             return index
         if word is None and _FAILED.search(line.text):
             word = index
-    return word
+        if complaint is None and _COMPLAINT.search(line.text) and not log.went_on_after(index):
+            complaint = index
+    return complaint if word is None else word
+
+
+def is_own_end(line: Line) -> bool:
+    """It says that the program failed by itself: nobody told it to end."""
+    return is_end(line) and not _TOLD_TO_END.search(line.text)
 
 
 def is_end(line: Line) -> bool:

@@ -153,6 +153,14 @@ REPAIRS: dict[str, Repair] = {
         "nvidia-smi -L lists the GPU inside the container or job",
         (
             Row(
+                "code-change",
+                "Load the checkpoint into host memory",
+                "torch.load(path, map_location='cpu')  # at {place}",
+                "its tensors otherwise go back to the GPU that they were saved from",
+                verify="the load passes",
+                wants="cannot_load",
+            ),
+            Row(
                 "command",
                 "Use the host's own Docker engine",
                 "docker context use default",
@@ -231,6 +239,14 @@ REPAIRS: dict[str, Repair] = {
     "cvd_hides_gpus": Repair(
         _SMALL,
         (
+            Row(
+                "code-change",
+                "Load the checkpoint into host memory",
+                "torch.load(path, map_location='cpu')  # at {place}",
+                "its tensors otherwise go back to the GPU that they were saved from",
+                verify="the load passes",
+                wants="cannot_load",
+            ),
             Row(
                 "env",
                 "Take it away, or name a GPU",
