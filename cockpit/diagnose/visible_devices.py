@@ -110,7 +110,7 @@ def _bad_entry(value: str, bad: str, good: list[str], devices: Sequence[Device])
     entries = [entry.strip() for entry in value.split(",")]
     if bad in NONE_WORDS:
         return Advice(problem, ",".join(entries[: entries.index(bad)]) or None)
-    if bad.startswith("GPU-"):
+    if bad.startswith("GPU-") and entries[0].startswith("GPU-"):
         meant = max((device.uuid for device in devices), key=lambda u: _shared(u, bad), default="")
         if _shared(meant, bad) >= len("GPU-") + 4:
             fixed = [meant if entry == bad else entry for entry in entries]
