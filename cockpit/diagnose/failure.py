@@ -82,20 +82,26 @@ def real_failure(log: Log, index: int) -> int:
 
     A worker's exception is raised again in its parent: its own line and traceback come below.
     """
+    while (inner := _inner_failure(log, index)) is not None:
+        index = inner
+    return index
+
+
+def _inner_failure(log: Log, index: int) -> int | None:
     line = log.lines[index]
     caught = _CAUGHT.search(line.text)
     if caught is None and "Traceback (most recent" not in line.text:
-        return index
+        return None
     depth = _indent(line)
     for later in range(index + 1, min(len(log.lines), index + 2 * _TRACEBACK_LINES)):
         other = log.lines[later]
         if other.rank != line.rank or "Traceback (most recent" in other.text:
             continue
         if caught is not None and other.text.strip().startswith(f"{caught['name']}:"):
-            return real_failure(log, later)
+            return later
         if caught is None and _indent(other) <= depth:
-            return real_failure(log, later)
-    return index
+            return later
+    return None
 
 
 def _indent(line: Line) -> int:

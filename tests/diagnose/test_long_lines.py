@@ -60,3 +60,8 @@ def test_thousands_of_handled_exceptions_are_read_in_time() -> None:
     text = "".join(f"step {step} loss 2\nValueError: no\n" for step in range(6_000))
     diagnose(io.BytesIO(text.encode()))
     assert time.process_time() - begun < WITHIN_S
+
+
+def test_thousands_of_errors_that_wrap_each_other_have_an_answer() -> None:
+    found = diagnose(io.BytesIO(b"ValueError: Caught ValueError in worker 1\n" * 3_000))
+    assert found.cause == "unknown"
