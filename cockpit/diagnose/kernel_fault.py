@@ -59,7 +59,9 @@ def _where(log: Log) -> Facts:
 
 
 def _mapped(log: Log) -> Facts:
-    found = re.findall(r"(/\S{1,200}/)lib(?:cublas|cudnn|nvrtc|cusolver)\w*\.so[.\d]*", log.text)
+    found = re.findall(
+        r"(?<![\w/])(/\S{1,200}/)lib(?:cublas|cudnn|nvrtc|cusolver)\w*\.so[.\d]*", log.text
+    )
     outside = [path for path in found if "site-packages" not in path]
     return {"foreign": outside[0].rstrip("/")} if outside else {}
 

@@ -63,6 +63,12 @@ def _tensor_bytes(log: Log) -> Facts:
     return {"tried_bytes": tried, "shape": found[1].replace(" ", ""), "backend": "tensorflow"}
 
 
+def _ggml_bytes(log: Log) -> Facts:
+    found = search(log, r"allocating (\d{1,9}\.\d\d MiB) on device \d{1,3}: cudaMalloc failed")
+    size = parse(found[1]) if found else None
+    return {"backend": "ggml"} | ({"tried_bytes": size} if size is not None else {})
+
+
 def _xla_bytes(log: Log) -> Facts:
     found = search(log, r"RESOURCE_EXHAUSTED.{0,200}?allocat\w* (\d{1,18}) bytes")
     if found:
@@ -232,13 +238,14 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "oom_peak",
-        r"(?:allocating (?P<mib>\d{1,9}\.\d\d) MiB on device (?P<gpu>\d{1,3}): )?"
+        r"(?:allocating \d{1,9}\.\d\d MiB on device (?P<gpu>\d{1,3}): )?"
         r"cudaMalloc failed: out of memory|unable to allocate CUDA\d{1,3} buffer",
         EXCEPTION - 1,
         0.6,
         also=(("oom_other_process", "the text does not say how much others hold"),),
         why="The buffer for the model's weights or its cache did not fit: fewer layers on the GPU "
         "(-ngl), a shorter context (-c) or a smaller quantization need less.",
+        facts=_ggml_bytes,
         title="The model does not fit into the GPU's memory",
     ),
     Sign(

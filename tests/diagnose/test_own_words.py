@@ -107,6 +107,14 @@ def test_an_xid_without_a_cause_is_told_in_words() -> None:
     assert found.explanation == f"Xid 32: {XIDS[32].meaning}; {XIDS[32].hint}."
 
 
+def test_a_model_of_llama_cpp_that_does_not_fit_is_told_with_its_size() -> None:
+    found = of(
+        "alloc_buffer: allocating 15360.00 MiB on device 1: cudaMalloc failed: out of memory\n"
+    )
+    assert (found.facts["tried_bytes"], found.gpu) == (15360 << 20, 1)
+    assert "model does not fit" in found.title
+
+
 def test_a_cpu_index_error_speaks_of_no_kernel() -> None:
     found = of(f"{FRAME}IndexError: index out of range in self\n")
     assert found.cause == "index_out_of_range"
