@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import msgspec
 
 from cockpit.diagnose import kernel_fault, multi_gpu, no_cuda, oom, slow, vram_held
-from cockpit.diagnose.candidate import STATE, Candidate
+from cockpit.diagnose.candidate import ASSERT, ECHO, STATE, Candidate
 from cockpit.diagnose.failure import (
     INNER,
     first_failure,
     is_end,
+    is_own_end,
     place_of,
     shown,
 )
@@ -30,6 +32,8 @@ REPAIRS: dict[str, Repair] = fixes_memory.REPAIRS | fixes_machine.REPAIRS | fixe
 _WORDS = re.compile(r"\b[A-Za-z][a-z]{2,12}\b")
 _HINT = re.compile(r"\s*(?:If reserved|See documentation|Compile with|For debugging).*$")
 _RAISED = re.compile(r"raise [\w.]{1,80}\(f?[\"'](.{8,})[\"']\)?$")
+_ECHOES = re.compile(r"Dist(?:Backend|Network|Store)Error|ChildFailed|EngineDead|SignalException")
+"""Of the other ranks: what one of them met before may well have ended it."""
 _NAME = re.compile(r"^[\w.]{1,80}(?:Error|Exception): ")
 
 
@@ -50,10 +54,14 @@ def diagnose_rerun(stream: BinaryIO) -> Finding:
 
 def explain(log: Log) -> Finding:
     """The finding for a log that was read."""
-    found = [one for family in FAMILIES for one in family.find(log)]
-    if not found:
+    seen = [one for family in FAMILIES for one in family.find(log)]
+    if not seen:
         return _without_cause(log)
-    best = max(found, key=lambda one: (one.weight, -one.at))
+    found = _that_ended_it(log, seen)
+    if not found:
+        failed = first_failure(log)
+        return unknown(log, failed, _went_on(log, max(seen, key=_order)))
+    best = max(found, key=_order)
     if best.weight <= STATE + 9 and best.cause != "recovered":
         failed = first_failure(log)
         if failed is not None and best.weight < STATE - 12:
@@ -61,6 +69,33 @@ def explain(log: Log) -> Finding:
         if failed is not None and failed != best.at and _is_other_failure(log, failed):
             return unknown(log, failed, best)
     return _finding(log, best, found)
+
+
+def _order(one: Candidate) -> tuple[int, int]:
+    """Among equals the first in the log wins."""
+    return one.weight, -one.at
+
+
+def _that_ended_it(log: Log, found: list[Candidate]) -> list[Candidate]:
+    """Without errors and warnings that the run outlived, where another failure ended it later.
+
+    A run that goes on after a warning and does not fail keeps it: it may be on the CPU all along.
+    """
+    passed = [one for one in found if ECHO <= one.weight < ASSERT and log.went_on_after(one.at)]
+    failed = first_failure(log) if passed else None
+    if (
+        failed is None
+        or not is_own_end(log.lines[failed])
+        or _ECHOES.search(log.lines[failed].text)
+    ):
+        return found
+    return [one for one in found if one not in passed or one.at >= failed]
+
+
+def _went_on(log: Log, one: Candidate) -> Candidate:
+    """For the words beside the failure: seen, and not what ended it."""
+    why = f"seen in line {log.lines[one.at].number}; the run went on after it"
+    return replace(one, why=why)
 
 
 def _is_other_failure(log: Log, failed: int) -> bool:
@@ -156,6 +191,8 @@ def _evidence(log: Log, best: Candidate) -> Iterator[Evidence]:
 
 def _without_cause(log: Log) -> Finding:
     failed = first_failure(log)
+    if failed is None:
+        failed = kernel_fault.unexplained(log)
     if failed is not None:
         return unknown(log, failed)
     if not _reads_like_a_log(log):

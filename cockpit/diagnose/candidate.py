@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,8 @@ HARDWARE, ASSERT, SPECIFIC, EXCEPTION, ECHO, STATE, NOTICE = 90, 80, 70, 60, 40,
 one meaning, an exception that has several, what follows from another rank's end, a state of the
 machine, a harmless line. Among equals the first in the log wins."""
 
-INTEGERS = frozenset({"pid", "gpu", "rank", "code", "seq", "culprit_rank"})
+_MOST_MATCHES = 20_000
+INTEGERS = frozenset({"pid", "gpu", "rank", "code", "seq", "culprit_rank", "saved_on", "visible"})
 
 Facts = dict[str, Any]
 
@@ -85,7 +87,7 @@ def search(log: Log, pattern: str) -> re.Match[str] | None:
 def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
     """One a row that matches."""
     for sign in signs:
-        match = search(log, sign.pattern)
+        match = _match(log, sign)
         if match is None:
             continue
         if any(search(log, text) for text in sign.unless):
@@ -99,7 +101,8 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
             facts.update(groups(found))
         if sign.facts is not None:
             facts.update(sign.facts(log))
-        index = log.index_at(match.start())
+        breaks = len(match[0]) - len(match[0].lstrip("\n"))
+        index = log.index_at(match.start() + breaks)
         line = log.lines[index]
         if line.rank is not None:
             facts.setdefault("rank", line.rank)
@@ -117,6 +120,16 @@ def candidates(log: Log, signs: tuple[Sign, ...]) -> Iterator[Candidate]:
             sign.why,
             sign.title,
         )
+
+
+def _match(log: Log, sign: Sign) -> re.Match[str] | None:
+    """The first place; of an error the first after which the rank did not go on, if there is one:
+    a program may handle the same error many times before the one that ends it."""
+    first = search(log, sign.pattern)
+    if first is None or sign.weight < ECHO or not log.went_on_after(log.index_at(first.start())):
+        return first
+    later = itertools.islice(compiled(sign.pattern).finditer(log.text), _MOST_MATCHES)
+    return next((m for m in later if not log.went_on_after(log.index_at(m.start()))), first)
 
 
 def groups(match: re.Match[str]) -> Facts:

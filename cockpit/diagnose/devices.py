@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cockpit.diagnose.visible_devices import named
 from cockpit.model.checkup_facts import CudaDevice
 from cockpit.model.gpu import Gpu
 from cockpit.model.snapshot import Snapshot
@@ -13,7 +13,6 @@ from cockpit.model.text import clean, plural, size
 
 UNLISTED_BYTES = 1 << 30
 """Used memory without an owner that is still the driver's own (0 to 500 MiB are normal)."""
-_NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
 class Visible(NamedTuple):
@@ -43,30 +42,15 @@ def resolve(variable: str | None, gpus: Sequence[Gpu]) -> Visible:
     entries = [entry.strip() for entry in variable.split(",")]
     if entries[0].startswith("MIG-"):
         return _mig(variable, entries, gpus)
-    by_uuid = entries[0].startswith("GPU-")
     found: list[int] = []
     for place, entry in enumerate(entries):
-        index = _by_uuid(entry, gpus) if by_uuid else _by_number(entry, gpus)
+        index = named(entry, entries[0], gpus)
         if index is None:
             return Visible(variable, tuple(found), entry, dropped=tuple(entries[place:]))
         if index in found:
             return Visible(variable, (), entry, dropped=tuple(entries))
         found.append(index)
     return Visible(variable, tuple(found))
-
-
-def _by_number(entry: str, gpus: Sequence[Gpu]) -> int | None:
-    # Like strtol: what follows the digits does not count.
-    match = _NUMBER.match(entry)
-    number = int(match[1]) if match else -1
-    return number if any(gpu.index == number for gpu in gpus) else None
-
-
-def _by_uuid(entry: str, gpus: Sequence[Gpu]) -> int | None:
-    if not entry.startswith("GPU-") or entry == "GPU-":
-        return None
-    found = [gpu.index for gpu in gpus if (gpu.uuid or "").startswith(entry)]
-    return found[0] if len(found) == 1 else None
 
 
 def _mig(variable: str, entries: Sequence[str], gpus: Sequence[Gpu]) -> Visible:

@@ -18,6 +18,14 @@ _FAILED = re.compile(
     r"|exitcode\s*: -?[1-9]|\[the run was ended by SIG(?!INT\b)"
     r"|\b(?:[A-Z]\w{1,60})?Error: ",
 )
+_COMPLAINT = re.compile(
+    r"(?:^|[\w.)\]]: )(?:fatal )?error: (?!\s*(?:[-+\d.]|nan\b|none\b|no\b))"
+    r"|\bcan't open file\b|: command not found\b|\bout of memory\b"
+    r"|\berror (?:loading|opening|reading|running|while)\b|\bunable to allocate\b"
+    r"|^\S{1,80}: \S{1,300}: No such file or directory$",
+    re.IGNORECASE,
+)
+"""How programs of the shell and of C++ say that they failed, where no steps follow."""
 INNER = frozenset(
     ("command", "companions", "half_batch", "attention", "collective", "holds_self", "only_signal")
 )
@@ -28,6 +36,10 @@ SEGFAULT = re.compile(
 )
 _RUN_ENDED = re.compile(r"\[the run was ended by SIG|\[exit status [1-9]")
 """The line that a kept run's record adds (RunRecord.log)."""
+_TOLD_TO_END = re.compile(
+    r"\[the run was ended by SIG(?:TERM|INT|HUP)\b|\[exit status (?:130|143|129)\]"
+)
+"""By a person or a scheduler, which may have seen that something was wrong."""
 _CAUGHT = re.compile(r"\bCaught (?P<name>[\w.]{1,80}) in \w")
 _BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d|\.pyx$")
 _TRACEBACK_LINES = 120
@@ -44,7 +56,7 @@ _COMMAND = re.compile(
 
 def first_failure(log: Log) -> int | None:
     """The first exception that nothing followed; else the first word of a failure."""
-    word = None
+    word = complaint = None
     stopped = "KeyboardInterrupt" in log.text
     for index, line in enumerate(log.lines):
         if stopped and ("KeyboardInterrupt" in line.text or "Traceback" in line.text):
@@ -55,7 +67,14 @@ def first_failure(log: Log) -> int | None:
             return index
         if word is None and _FAILED.search(line.text):
             word = index
-    return word
+        if complaint is None and _COMPLAINT.search(line.text) and not log.went_on_after(index):
+            complaint = index
+    return complaint if word is None else word
+
+
+def is_own_end(line: Line) -> bool:
+    """It says that the program failed by itself: nobody told it to end."""
+    return is_end(line) and not _TOLD_TO_END.search(line.text)
 
 
 def is_end(line: Line) -> bool:
@@ -68,20 +87,26 @@ def real_failure(log: Log, index: int) -> int:
 
     A worker's exception is raised again in its parent: its own line and traceback come below.
     """
+    while (inner := _inner_failure(log, index)) is not None:
+        index = inner
+    return index
+
+
+def _inner_failure(log: Log, index: int) -> int | None:
     line = log.lines[index]
     caught = _CAUGHT.search(line.text)
     if caught is None and "Traceback (most recent" not in line.text:
-        return index
+        return None
     depth = _indent(line)
     for later in range(index + 1, min(len(log.lines), index + 2 * _TRACEBACK_LINES)):
         other = log.lines[later]
         if other.rank != line.rank or "Traceback (most recent" in other.text:
             continue
         if caught is not None and other.text.strip().startswith(f"{caught['name']}:"):
-            return real_failure(log, later)
+            return later
         if caught is None and _indent(other) <= depth:
-            return real_failure(log, later)
-    return index
+            return later
+    return None
 
 
 def _indent(line: Line) -> int:

@@ -19,15 +19,16 @@ from cockpit.diagnose.candidate import (
     search,
 )
 from cockpit.diagnose.log_reader import Log
+from cockpit.diagnose.tables.xids import BY_CAUSE, HARMLESS
 
 _ASSERT = re.compile(
-    r"(?:\w+\.cuh?:\d+: (?P<kernel>[\w:<>,()&* ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], thread: "
-    r"\[[^\]]{1,40}\] )?"
+    r"(?:\b\w{1,80}\.cuh?:\d{1,7}: (?P<kernel>[\w:<>,()&* ]{1,200}?)\s*:\s+block: \[[^\]]{1,40}\], "
+    r"thread: \[[^\]]{1,40}\] )?"
     r"Assertion `(?P<text>[^\n]{1,300}?)` failed",
 )
 _LABELS = re.compile(r"nll_loss|NLLLoss|n_classes|cross_entropy|label|target", re.IGNORECASE)
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]{5,20})\): (?P<xid>\d{1,3})"
+    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]{5,20})(?: [^)\n]{1,80})?\): (?P<xid>\d{1,3})"
     r"(?:, pid=(?P<pid>'?<?[^,>\n]{1,40}>?'?))?(?:, name=(?P<name>[^,\n]{1,60}))?"
 )
 _STICKY = (
@@ -40,11 +41,6 @@ _BUS_LOSS = (
     r"(?P<pci>[0-9a-fA-F:.]{5,20}\b).{0,20}?(?:lost|Unknown Error)"
 )
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)"
-
-RESET_CODES = frozenset({46, 62, 109, 110, 136, 140, 143, 155, 156, 158})
-"""The GPU needs a reset (NVIDIA's Xid catalogue)."""
-NVLINK_CODES = frozenset({74, *range(144, 151)})
-PROGRAM_CODES = frozenset({8, 13, 31, 32, 43, 44, 45, 68, 69})
 
 
 def _error_name(log: Log) -> Facts:
@@ -63,7 +59,9 @@ def _where(log: Log) -> Facts:
 
 
 def _mapped(log: Log) -> Facts:
-    found = re.findall(r"(/\S{1,200}/)lib(?:cublas|cudnn|nvrtc|cusolver)\w*\.so[.\d]*", log.text)
+    found = re.findall(
+        r"(?<![\w/])(/\S{1,200}/)lib(?:cublas|cudnn|nvrtc|cusolver)\w*\.so[.\d]*", log.text
+    )
     outside = [path for path in found if "site-packages" not in path]
     return {"foreign": outside[0].rstrip("/")} if outside else {}
 
@@ -107,10 +105,12 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "index_out_of_range",
-        r"IndexError: (?:index (?:out of range in self|-?\d+ is out of bounds)|index out of range)",
+        r"IndexError: (?:index (?:out of range in self|-?\d+ is out of bounds for dim)"
+        r"|index out of range in self)",
         EXCEPTION - 1,
         0.8,
         unless=(r"illegal memory access", r"\[Errno"),
+        why="The CPU's check says it, so the Python line is the place.",
     ),
     Sign(
         "label_out_of_range",
@@ -132,6 +132,15 @@ SIGNS: tuple[Sign, ...] = (
         ),
         unless=(r"Assertion `.{1,300}?` failed",),
         facts=_mapped,
+    ),
+    Sign(
+        "foreign_libcublas",
+        r"libtorch\w{0,20}\.so[^\n]{0,80}undefined symbol: _{0,2}"
+        r"(?:nccl|cublas|cudnn|cusparse|cusolver|nvJitLink)\w+",
+        SPECIFIC,
+        0.85,
+        facts=_mapped,
+        why="torch needs a newer copy of the library than the one that was found first.",
     ),
     Sign(
         "library_shape_or_async",
@@ -217,7 +226,10 @@ def _asserts(log: Log) -> Iterator[Candidate]:
         if re.search(r"input_val >= zero|probability tensor|cumdist|val >= 0|!\(.*nan", text):
             why = "The kernel got values outside of 0 to 1, or NaN: look at what produces them."
         else:
-            why = f"The kernel's assert `{text}` failed; all CUDA errors after it are echoes."
+            why = (
+                f"The kernel's assert `{text}` failed; all CUDA errors after it are echoes. The "
+                "Python line of the traceback is only where it was noticed."
+            )
         cause = "label_out_of_range" if label else "index_out_of_range"
         yield Candidate(cause, ASSERT, index, 0.95, facts, why=why)
         return
@@ -254,8 +266,11 @@ def _xids(log: Log) -> Iterator[Candidate]:
     if not found:
         return
     codes = list(dict.fromkeys(int(one["xid"]) for one in found))
-    cause, weight, confidence = _judge(log, codes)
-    decisive = next((one for one in found if int(one["xid"]) in _DECIDES.get(cause, ())), found[0])
+    judged = _judge(log, codes)
+    if judged is None:
+        return
+    cause, weight, confidence = judged
+    decisive = next((one for one in found if int(one["xid"]) in BY_CAUSE.get(cause, ())), found[0])
     index = log.index_at(decisive.start())
     facts: Facts = {"xids": codes, "pci": decisive["pci"]}
     pid = (decisive["pid"] or "").strip("'")
@@ -278,43 +293,48 @@ def _xids(log: Log) -> Iterator[Candidate]:
     )
 
 
-_DECIDES: dict[str, tuple[int, ...]] = {
-    "gpu_off_bus": (79,),
-    "remap_failure": (64,),
-    "ecc_contained": (94, 63, 48),
-    "ecc_dbe": (95, 48),
-    "gsp_timeout": (119, 120),
-    "nvlink_fault": tuple(NVLINK_CODES),
-    "device_state_bad": tuple(RESET_CODES),
+_WEIGHTS: dict[str, tuple[int, float]] = {
+    "gpu_off_bus": (HARDWARE + 3, 0.95),
+    "remap_failure": (HARDWARE + 2, 0.95),
+    "gsp_timeout": (HARDWARE + 1, 0.95),
+    "ecc_dbe": (HARDWARE, 0.9),
+    "nvlink_fault": (HARDWARE, 0.9),
+    "ecc_contained": (HARDWARE - 2, 0.75),
+    "device_state_bad": (HARDWARE - 2, 0.8),
+    "illegal_access": (EXCEPTION + 2, 0.85),
 }
+"""Cause → weight and confidence, where its code is all that is known."""
 
 
-def _judge(log: Log, codes: list[int]) -> tuple[str, int, float]:
-    """From the worst code to the least; what follows from another code decides nothing."""
+def _judge(log: Log, codes: list[int]) -> tuple[str, int, float] | None:
+    """From the worst code to the least; None: none of them has a cause."""
     have = set(codes)
     if 79 in have:
-        return "gpu_off_bus", HARDWARE + 3, 0.95
-    if 64 in have or search(log, r"Remapping Failure Occurred ?: ?Yes|All reserved rows for bank"):
-        return "remap_failure", HARDWARE + 2, 0.95
-    if have & {119, 120}:
-        return "gsp_timeout", HARDWARE + 1, 0.95
-    if 94 in have and 95 not in have:
+        return "gpu_off_bus", *_WEIGHTS["gpu_off_bus"]
+    if search(log, r"Remapping Failure Occurred ?: ?Yes|All reserved rows for bank"):
+        return "remap_failure", *_WEIGHTS["remap_failure"]
+    if 94 in have and not have & {64, 95, 119, 120}:
         return "ecc_contained", HARDWARE, 0.95
-    if have & {48, 95, 171, 172}:
-        return "ecc_dbe", HARDWARE, 0.9
-    if have & NVLINK_CODES:
-        return "nvlink_fault", HARDWARE, 0.9
-    if 63 in have:
-        return "ecc_contained", HARDWARE - 2, 0.75
-    if have & RESET_CODES:
-        return "device_state_bad", HARDWARE - 2, 0.8
-    if 13 in have and search(log, r"Misaligned"):
-        return "misaligned", SPECIFIC - 2, 0.85
-    if have & {8, 13, 31, 32, 69}:
-        return "illegal_access", EXCEPTION + 2, 0.85
-    if have <= {43, 44, 45, 92, 93, 121, 137, 157, 160, 154}:
-        return "benign", NOTICE + 2, 0.85
-    return "device_state_bad", SPECIFIC - 5, 0.5
+    for cause, of_cause in BY_CAUSE.items():
+        if have & set(of_cause):
+            if cause == "illegal_access" and search(log, r"Misaligned"):
+                return "misaligned", SPECIFIC - 2, 0.85
+            return cause, *_WEIGHTS[cause]
+    return ("benign", NOTICE + 2, 0.85) if have <= HARMLESS else None
+
+
+def unexplained(log: Log) -> int | None:
+    """Index of the first line with an Xid that is more than a notice."""
+    for found in _XID.finditer(log.text):
+        if int(found["xid"]) not in HARMLESS:
+            return log.index_at(found.start())
+    return None
+
+
+def xid_in(text: str) -> int | None:
+    """The code of a kernel log's line."""
+    found = _XID.search(text)
+    return int(found["xid"]) if found else None
 
 
 def _off_bus(log: Log) -> Iterator[Candidate]:

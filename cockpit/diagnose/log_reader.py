@@ -11,8 +11,9 @@ the middle is looked at otherwise).
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 CHUNK = 1 << 20
@@ -59,13 +60,16 @@ _TASK = re.compile(r"\s*(?P<task>\d{1,4}): ")
 _NAMED_RANK = re.compile(r"\[Rank (\d{1,5})\]|\bRank (\d{1,5})\]")
 _PROGRESS = re.compile(
     r"\b(?:step|iter(?:ation)?|update|global_step|epoch)\b\W{0,4}\d"
-    r"|\d+/\d+ \[\d+:\d\d|\d(?:it/s|s/it|s/step)\b|\bloss\b['\"]?\W{1,4}\d|\d+%\|",
+    r"|\d/\d{1,15} \[\d{1,6}:\d\d|\d(?:it/s|s/it|s/step)\b|\bloss\b['\"]?\W{1,4}\d|\d%\|",
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"\b(?:global_step|step|iter(?:ation)?|update)\b\W{1,5}(\d+(?:\.\d+)?)|(\d+)/\d+ \[",
+    r"\b(?:global_step|step|iter(?:ation)?|update)\b\W{1,5}(\d{1,15}(?:\.\d{1,15})?)"
+    r"|(?<!\d)(\d{1,15})/\d{1,15} \[",
     re.IGNORECASE,
 )
+_STEP_BEFORE = 400
+"""Lines back in which the step before an error is looked for."""
 
 
 class Line(NamedTuple):
@@ -90,6 +94,60 @@ class Line(NamedTuple):
         return float(match[1] or match[2]) if match else None
 
 
+class _Progress:
+    """Where one rank shows progress, and what comes from there to the end: looked through once,
+    because a program may handle an exception at every step."""
+
+    def __init__(self, lines: Sequence[Line], rank: int | None) -> None:
+        shown = [
+            index
+            for index, line in enumerate(lines)
+            if line.rank == rank and (line.is_progress or line.step is not None)
+        ]
+        self._stepped = [index for index in shown if lines[index].step is not None]
+        self._steps = [lines[index].step or 0.0 for index in self._stepped]
+        self._places = [
+            index
+            for index in shown
+            if lines[index].is_progress and "Traceback" not in lines[index].text
+        ]
+        self._ends: list[_End] = [_End()]
+        for index in reversed(self._places):
+            self._ends.append(self._ends[-1].with_line(lines[index]))
+        self._ends.reverse()
+
+    def goes_on_after(self, index: int) -> bool:
+        """Two different steps, the highest above the step before; two lines where none is named."""
+        end = self._ends[bisect_right(self._places, index)]
+        if end.highest is None:
+            return end.texts
+        at = bisect_left(self._stepped, index) - 1
+        near = at >= 0 and self._stepped[at] >= index - _STEP_BEFORE
+        return end.steps and (not near or end.highest > self._steps[at])
+
+
+class _End(NamedTuple):
+    """The lines of progress from one of them to the end."""
+
+    text: str | None = None
+    texts: bool = False
+    """At least two different ones."""
+    step: float | None = None
+    steps: bool = False
+    """At least two different ones."""
+    highest: float | None = None
+
+    def with_line(self, line: Line) -> _End:
+        """One more before them."""
+        texts = self.texts or self.text not in (None, line.text)
+        step = line.step
+        if step is None:
+            return self._replace(text=line.text, texts=texts)
+        steps = self.steps or self.step not in (None, step)
+        highest = step if self.highest is None else max(step, self.highest)
+        return _End(line.text, texts, step, steps, highest)
+
+
 class Log:
     """The kept lines, and their text joined for patterns that cross lines."""
 
@@ -99,6 +157,7 @@ class Log:
         self.cut = cut
         """The middle was searched, not kept."""
         self.text = "\n".join(line.text for line in self.lines)
+        self._progress: dict[int | None, _Progress] = {}
         self._starts: list[int] = []
         at = 0
         for line in self.lines:
@@ -137,22 +196,10 @@ class Log:
 
     def went_on_after(self, index: int) -> bool:
         """The same rank made at least two more steps: what stood there was handled."""
-        origin = self.lines[index]
-        before = None
-        for line in reversed(self.lines[max(0, index - 400) : index]):
-            if line.rank == origin.rank and line.step is not None:
-                before = line.step
-                break
-        seen: list[float] = []
-        texts: set[str] = set()
-        for line in self.lines[index + 1 :]:
-            if line.rank == origin.rank and line.is_progress and "Traceback" not in line.text:
-                texts.add(line.text)
-                if line.step is not None:
-                    seen.append(line.step)
-        if seen:
-            return len(set(seen)) >= 2 and (before is None or max(seen) > before)
-        return len(texts) >= 2
+        rank = self.lines[index].rank
+        if rank not in self._progress:
+            self._progress[rank] = _Progress(self.lines, rank)
+        return self._progress[rank].goes_on_after(index)
 
 
 def read(stream: BinaryIO) -> Log:

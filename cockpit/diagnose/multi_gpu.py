@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from collections.abc import Iterator
 from cockpit.diagnose.candidate import (
     ECHO,
     EXCEPTION,
-    LOADER,
     NOTICE,
     SEVERAL_RANKS,
     SPECIFIC,
@@ -18,6 +18,7 @@ from cockpit.diagnose.candidate import (
     Facts,
     Sign,
     candidates,
+    compiled,
     search,
 )
 from cockpit.diagnose.log_reader import Log
@@ -43,8 +44,17 @@ _BATCHES = re.compile(
 _PEER = (
     r"(?:Connection closed by remote peer|Socket (?:closed|reset) by (?:remote )?peer|closed by "
     r"peer"
-    r"|reset by peer)(?: ?\[?(?P<peer>[\w.:-]{2,60}\w))?"
+    r"|reset by peer)(?:[^\S\n]{0,3}\[?(?P<peer>[\w.:-]{2,60}\w))?"
 )
+_ECHO = (
+    rf"{_PEER}|ncclRemoteError|remote process exited or there was a network error"
+    r"|Watchdog caught collective"
+)
+_MOST_ECHOES = 50
+_COLLECTIVE = re.compile(r"NCCL|Gloo|c10d|TCPStore|ProcessGroup|Watchdog|\bDist|remote p", re.I)
+"""Of the line that says that a connection ended: one between ranks."""
+_WEB = re.compile(r"https?\b|\brequests\.|urllib3|wandb|aiohttp|botocore|huggingface", re.I)
+"""A connection to a server, which loggers and downloads make anew."""
 _PYTHON_DEATH = re.compile(
     r"^\s*(?:[\w.]{1,80}\.)?(?P<name>[A-Z]\w{1,60}(?:Error|Exception|Interrupt))\b"
 )
@@ -55,6 +65,13 @@ _ECHO_NAMES = re.compile(
     r"|CUDNN"
 )
 
+_NO_NAME = r"Name or service not known|Temporary failure in name resolution"
+_RENDEZVOUS = (
+    r"c10d|torch\.distributed|torch/distributed|torchrun|rdzv|rendezvous|MASTER_(?:ADDR|PORT)"
+    r"|master[_ ](?:addr|port)|TCPStore|socket\.cpp"
+)
+"""In the logs of ranks that look for each other; the word "torch" is in any."""
+
 SIGNS: tuple[Sign, ...] = (
     Sign(
         "shm_too_small",
@@ -63,7 +80,8 @@ SIGNS: tuple[Sign, ...] = (
         r"|Unexpected bus error encountered in worker|out of shared memory\. Please try to raise"
         r"|insufficient shared memory \(shm\)|unable to (?:write to|open) (?:file|shared memory "
         r"object)"
-        r" <?/torch_|killed by signal: Bus error|No space left on device: '/dev/shm",
+        r" <?/torch_(?!.{0,120}?(?:Too many open files|No such file|Permission denied))"
+        r"|killed by signal: Bus error|No space left on device: '/dev/shm",
         SPECIFIC + 4,
         0.95,
     ),
@@ -91,7 +109,7 @@ SIGNS: tuple[Sign, ...] = (
         r"EADDRINUSE|Address already in use",
         SPECIFIC,
         0.95,
-        needs=(r"c10d|torch|29500|master|rdzv|TCPStore|socket\.cpp",),
+        needs=(rf"{_RENDEZVOUS}|29500",),
         more=(
             r"users:\(\([^\n]{0,60}?pid=(?P<pid>\d+)",
             r"(?:port[:=]? ?|\]:|\d:|localhost:|sport = :)(?P<port>\d{4,5})\b",
@@ -111,12 +129,12 @@ SIGNS: tuple[Sign, ...] = (
         r"|RendezvousConnectionError|DistStoreError|while trying to connect to"
         r"|TCPStore.{0,80}?timed out"
         r"|Timed out (?:after|waiting).{0,80}?(?:clients? joined|for clients)|No route to host"
-        r"|(?:Name or service not known|Temporary failure in name resolution).{0,200}?(?:c10d"
-        r"|socket)?"
+        rf"|(?:{_NO_NAME}).{{0,200}}?(?:c10d|socket\.cpp|TCPStore)"
+        rf"|(?:c10d|socket\.cpp|TCPStore|MASTER_ADDR).{{0,300}}?(?:{_NO_NAME})"
         r"|failed to (?:connect|recv).{0,60}?(?:TCPStore|master)",
         SPECIFIC - 8,
         0.85,
-        needs=(r"c10d|torch|rdzv|rendezvous|MASTER_ADDR|TCPStore|socket\.cpp|NCCL",),
+        needs=(rf"{_RENDEZVOUS}|NCCL",),
         more=(
             r"connect to \(?\[?(?P<master_addr>[\w.:-]{1,60}?)\]?[,:] ?(?P<master_port>\d{2,5})\)?",
         ),
@@ -251,40 +269,65 @@ def _world(log: Log) -> set[int]:
 
 
 def _peer_died(log: Log) -> Iterator[Candidate]:
-    echo = search(
-        log,
-        rf"{_PEER}|ncclRemoteError|remote process exited or there was a network error"
-        r"|Watchdog caught collective|EngineDeadError|ChildFailedError",
+    """The end of a connection between ranks, and the rank whose end was before it."""
+    echoes = list(_echoes(log)) if _has_ranks(log) else []
+    deaths = _deaths(log) if echoes else []
+    peer = next((match["peer"] for _, match in echoes if match["peer"]), None)
+    facts: Facts = {"peer": peer} if peer else {}
+    for index, _ in echoes:
+        if (died := _death_before(log, deaths, index)) is not None:
+            yield _died(log, died, index, facts)
+            return
+    for index, match in echoes:
+        is_named = log.lines[index].rank is not None or _COLLECTIVE.search(log.lines[index].text)
+        if is_named and not match[0].lower().startswith("watchdog"):
+            yield Candidate("peer_died", ECHO + 4, index, 0.7, facts)
+            return
+
+
+def _echoes(log: Log) -> Iterator[tuple[int, re.Match[str]]]:
+    """Lines that say that a connection between ranks ended."""
+    for match in itertools.islice(compiled(_ECHO).finditer(log.text), _MOST_ECHOES):
+        index = log.index_at(match.start())
+        text = log.lines[index].text
+        if _COLLECTIVE.search(text) or not (_WEB.search(text) or log.went_on_after(index)):
+            yield index, match
+
+
+def _died(log: Log, died: int, echo: int, facts: Facts) -> Candidate:
+    line = log.lines[died]
+    if line.rank is not None:
+        facts["rank"] = line.rank
+    facts["fatal"] = line.text.strip()[:200]
+    why = f"What ended it is in line {line.number}: {line.text.strip()[:160]}"
+    return Candidate("peer_died", ECHO + 12, died, 0.85, facts, lines=(echo,), why=why)
+
+
+def _has_ranks(log: Log) -> bool:
+    """Else a loader's process may have ended, or a server of the web: no peer died."""
+    return any(line.rank is not None for line in log.lines) or (
+        search(log, SEVERAL_RANKS) is not None
     )
-    if echo is None or _is_loader_alone(log):
-        return
-    named = search(log, _PEER)
-    facts: Facts = {"peer": named["peer"]} if named and named["peer"] else {}
-    index = log.index_at(echo.start())
-    died = _first_death(log)
-    if died is not None:
-        line = log.lines[died]
-        if line.rank is not None:
-            facts["rank"] = line.rank
-        facts["fatal"] = line.text.strip()[:200]
-        why = f"What ended it is in line {line.number}: {line.text.strip()[:160]}"
-        if named or search(log, r"ncclRemoteError|Watchdog caught"):
-            yield Candidate("peer_died", ECHO + 12, died, 0.85, facts, lines=(index,), why=why)
-    elif named or "ncclRemoteError" in log.text or "remote process exited" in log.text:
-        yield Candidate("peer_died", ECHO + 4, index, 0.7, facts)
 
 
-def _is_loader_alone(log: Log) -> bool:
-    """A loader's process ended, in a run without other ranks: no peer died."""
-    ranks = any(line.rank is not None for line in log.lines) or search(log, SEVERAL_RANKS)
-    return search(log, LOADER) is not None and not ranks
+def _deaths(log: Log) -> list[int]:
+    """Python exceptions that are no echo and no GPU error: what ended a rank."""
+    return [
+        index
+        for index, line in enumerate(log.lines)
+        if (found := _PYTHON_DEATH.match(line.text))
+        and not _ECHO_NAMES.search(line.text)
+        and found["name"] != "KeyboardInterrupt"
+        and not log.went_on_after(index)
+    ]
 
 
-def _first_death(log: Log) -> int | None:
-    """A Python exception that is no echo and no GPU error: what ended a rank."""
-    for index, line in enumerate(log.lines):
-        found = _PYTHON_DEATH.match(line.text)
-        if found and not _ECHO_NAMES.search(line.text) and found["name"] != "KeyboardInterrupt":
+def _death_before(log: Log, deaths: list[int], echo: int) -> int | None:
+    """Above the line, or of another rank: files of ranks may stand one below the other."""
+    rank = log.lines[echo].rank
+    for index in deaths:
+        other = log.lines[index].rank
+        if index < echo or (rank is not None and other not in (None, rank)):
             return index
     return None
 

@@ -22,6 +22,7 @@ from cockpit.diagnose.candidate import (
 )
 from cockpit.diagnose.log_reader import Log
 from cockpit.diagnose.tables import cuda_compat
+from cockpit.diagnose.visible_devices import number_of
 
 _CVD = r"CUDA_VISIBLE_DEVICES ?[=:] ?['\"]?(?P<cvd>[\w,.:/-]{0,400})"
 _ARCH_LIST = r"(?:sm_\d{2,3}a?[\s,'\"]{1,4}){2,}"
@@ -268,6 +269,7 @@ SIGNS: tuple[Sign, ...] = (
         "bnb_lib_missing",
         r"Could not find the bitsandbytes CUDA binary at "
         r".{0,300}?libbitsandbytes_(?P<wanted>cuda\d{3})"
+        r"|Configured CUDA binary not found at .{0,300}?libbitsandbytes_"
         r"|bitsandbytes was compiled without GPU support|'NoneType' object has no attribute "
         r"'cget_managed"
         r"|CUDA Setup failed despite (?:GPU|CUDA) being available",
@@ -319,6 +321,18 @@ SIGNS: tuple[Sign, ...] = (
         unless=(r"modprobe: FATAL|nouveau|couldn't communicate",),
     ),
     Sign(
+        "container_without_gpu",
+        r"Can't initialize NVML",
+        SPECIFIC - 3,
+        0.7,
+        needs=(_NO_GPUS,),
+        unless=(r"CUDA_VISIBLE_DEVICES ?=", r"modprobe: FATAL|nouveau|couldn't communicate"),
+        also=(
+            ("module_not_built_for_kernel", "if this is no container, the driver is not loaded"),
+        ),
+        why="NVML, which CUDA_VISIBLE_DEVICES does not touch, does not answer either.",
+    ),
+    Sign(
         "mig_single_instance",
         r"MIG-[0-9a-fA-F]{8}.{0,400}?(?:,MIG-)",
         SPECIFIC + 1,
@@ -357,10 +371,10 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "code_uses_cpu",
-        r"Expected all tensors to be on the same device|Input type "
-        r"\(torch\.(?:cuda\.)?\w*Tensor\) and"
-        r" weight type|Expected object of device type cuda but got|tensor is on cpu, different "
-        r"from",
+        r"Expected all tensors to be on the same device[^\n]{0,200}?\bcpu\b"
+        r"|Input type \(torch\.(?:cuda\.\w{1,20}Tensor\) and weight type \(torch\.(?!cuda\.)"
+        r"|(?!cuda\.)\w{1,20}Tensor\) and weight type \(torch\.cuda\.)"
+        r"|Expected object of device type cuda but got|tensor is on cpu, different from",
         SPECIFIC,
         0.85,
     ),
@@ -402,7 +416,11 @@ def _hidden(log: Log) -> Iterator[Candidate]:
     if setting is None:
         if search(log, _NO_GPUS):
             also = (("container_without_gpu", "no device files in a container look the same"),)
-            yield Candidate("cvd_hides_gpus", SPECIFIC - 4, index, 0.65, also=also)
+            why = "The log does not show the variable. Where it is set:"
+            title = "CUDA sees no GPU here: CUDA_VISIBLE_DEVICES may hide them"
+            yield Candidate(
+                "cvd_hides_gpus", SPECIFIC - 4, index, 0.65, also=also, why=why, title=title
+            )
         return
     entries = [entry.strip() for entry in setting["cvd"].strip("'\"").split(",")]
     place = log.index_at(setting.start())
@@ -427,7 +445,7 @@ def _bad_uuid(log: Log, entries: list[str]) -> str | None:
             fits = any(uuid.startswith(entry) for uuid in known)
             if (known and not fits) or not re.fullmatch(r"GPU-[0-9a-fA-F-]{1,36}", entry):
                 return entry
-        elif entry and not entry.lstrip("-").isdigit() and not entry.startswith("MIG"):
+        elif entry and number_of(entry) is None and not entry.startswith("MIG"):
             return entry if entry != "NoDevFiles" else None
     return None
 

@@ -34,6 +34,20 @@ COLLECTIVE_ECHO = (
     r"peer|Connection reset by peer|ncclInternalError|Some NCCL operations have failed"
 )
 _DTYPES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "int32": 4, "int64": 8, "uint8": 1}
+_PINNED = (
+    r"(?:\.pin_memory\(|/pin_memory\.py\b|pin_memory_loop)[^\n]{0,300}(?:\n[^\n]{0,300}){0,7}?"
+    r"\n[^\n]{0,80}CUDA error: out of memory"
+)
+"""The frame that asks, and the error a few lines below it."""
+_REFUSED = re.compile(
+    r"DefaultCPUAllocator: (?:can't|not enough) (?:allocate )?memory(?:: you tried to allocate "
+    r"(?P<bytes>\d{1,24}) bytes)?"
+    rf"|\b_?(?:Array)?MemoryError\b(?:: Unable to allocate (?P<size>{SIZE}))?"
+    r"|Errno 12\] Cannot allocate memory"
+)
+"""An allocation in host memory that came back with an error: nobody was killed."""
+HOST_ABSURD_BYTES = 32 << 40
+"""More memory than a machine has, but for a handful in the world."""
 _DMESG_KILL = r"Killed process (?P<pid>\d{1,9}) \((?P<victim>[^)\n]{1,60})\)"
 
 
@@ -47,6 +61,12 @@ def _tensor_bytes(log: Log) -> Facts:
     for part in found[1].split(","):
         tried *= int(part) if part.strip().isdigit() else 1
     return {"tried_bytes": tried, "shape": found[1].replace(" ", ""), "backend": "tensorflow"}
+
+
+def _ggml_bytes(log: Log) -> Facts:
+    found = search(log, r"allocating (\d{1,9}\.\d\d MiB) on device \d{1,3}: cudaMalloc failed")
+    size = parse(found[1]) if found else None
+    return {"backend": "ggml"} | ({"tried_bytes": size} if size is not None else {})
 
 
 def _xla_bytes(log: Log) -> Facts:
@@ -94,13 +114,23 @@ SIGNS: tuple[Sign, ...] = (
         r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d+)\)? is killed by signal: Killed",
         65,
     ),
-    Sign("host_oom", r"node running low on memory|Task was killed due to.{0,40}memory", SPECIFIC),
-    Sign("host_oom", r"DefaultCPUAllocator: (?:can't|not enough) (?:allocate )?memory", EXCEPTION),
     Sign(
         "host_oom",
-        r"\b_?(?:Array)?MemoryError\b|Errno 12\] Cannot allocate memory",
-        EXCEPTION,
-        0.85,
+        r"node running low on memory|Task was killed due to.{0,40}memory",
+        SPECIFIC,
+        why="Ray watches the memory of its node and ends tasks before the kernel would.",
+        title="Host memory ran low and Ray ended the task",
+    ),
+    Sign(
+        "host_oom",
+        r"\.pin_memory\(|/pin_memory\.py\b|pin_memory_loop",
+        EXCEPTION + 1,
+        0.6,
+        needs=(_PINNED,),
+        also=(("oom_other_process", "the first call on a full GPU fails in the same words"),),
+        why="It was page-locked memory that was asked for, which is the host's: `CUDA error: out "
+        "of memory` says it of both.",
+        title="The host has no more memory to lock for copies to the GPU",
     ),
     Sign(
         "host_oom",
@@ -200,17 +230,31 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "oom_other_process",
-        r"CUDA(?: runtime)? error(?: \(2\))?: out of memory|cudaErrorMemoryAllocation"
+        r"CUDA(?: runtime)? error(?: \(2\))? ?: out of memory|cudaErrorMemoryAllocation"
         r"|CUDA_ERROR_OUT_OF_MEMORY",
         EXCEPTION,
         0.55,
+        title="The GPU had no memory left, most likely because of another process",
         unless=(r"out of memory\.? Tried to allocate", r"RESOURCE_EXHAUSTED"),
         also=(("oom_peak", "the text has no numbers: this process may fill the card itself"),),
+    ),
+    Sign(
+        "oom_peak",
+        r"(?:allocating \d{1,9}\.\d\d MiB on device (?P<gpu>\d{1,3}): )?"
+        r"cudaMalloc failed: out of memory|unable to allocate CUDA\d{1,3} buffer",
+        EXCEPTION - 1,
+        0.6,
+        also=(("oom_other_process", "the text does not say how much others hold"),),
+        why="The buffer for the model's weights or its cache did not fit: fewer layers on the GPU "
+        "(-ngl), a shorter context (-c) or a smaller quantization need less.",
+        facts=_ggml_bytes,
+        title="The model does not fit into the GPU's memory",
     ),
     Sign(
         "oom_disguised",
         r"(?P<status>CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_(?:NOT_INITIALIZED"
         r"|ALLOC_FAILED)|CUSOLVER_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"
+        r"|Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:calloc|malloc)"
         r"|cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_(?:DEVICE|HOST)_ALLOCATION_FAILED)",
         EXCEPTION - 2,
         0.75,
@@ -224,8 +268,29 @@ def find(log: Log) -> Iterator[Candidate]:
     """Candidates of this family."""
     messages = oom_message.find(log)
     yield from candidates(log, SIGNS)
+    yield from _refused(log)
     if messages:
         yield _judge(log, messages)
+
+
+def _refused(log: Log) -> Iterator[Candidate]:
+    """The program asked for host memory and was told that there is none."""
+    found = list(_REFUSED.finditer(log.text))[:200]
+    if not found:
+        return
+    match = next((m for m in found if not log.went_on_after(log.index_at(m.start()))), found[0])
+    index = log.index_at(match.start())
+    tried = int(match["bytes"]) if match["bytes"] else parse(match["size"])
+    facts: Facts = {} if tried is None else {"tried_bytes": tried}
+    if tried is not None and tried > HOST_ABSURD_BYTES:
+        why = f"{size_text(tried)} of host memory were asked for at once: look at the shape."
+        title = "An absurd size of host memory was asked for: memory is not short"
+        yield Candidate("not_oom_corrupt_size", EXCEPTION, index, 0.9, facts, why=why, title=title)
+        return
+    asked = f" {size_text(tried)} were asked for at once." if tried is not None else ""
+    why = f"The system refused an allocation; nobody ended the process.{asked}"
+    title = "Host memory ran out: the system refused an allocation of the program"
+    yield Candidate("host_oom", EXCEPTION, index, 0.87, facts, why=why, title=title)
 
 
 def _judge(log: Log, messages: list[OomMessage]) -> Candidate:

@@ -38,7 +38,9 @@ _SMI_ROW = re.compile(r"(\d{1,4})W\s*/\s*(\d{2,4})W\s*\|[^|]{5,40}\|\s*(\d{1,3})
 
 
 def _sync_lines(log: Log) -> Facts:
-    places = re.findall(r"([\w.-]+\.py:\d+): UserWarning: called a synchronizing", log.text)
+    places = re.findall(
+        r"(?<![\w.-])([\w.-]{1,200}\.py:\d{1,7}): UserWarning: called a synchronizing", log.text
+    )
     return {"lines": list(dict.fromkeys(places))[:50]}
 
 
@@ -72,7 +74,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     Sign(
         "launch_bound",
-        r"cudaLaunchKernel.{0,80}?(?:[3-9]\d(?:\.\d+)?) ?%|launch[- ]bound|\d{4,} kernels? "
+        r"cudaLaunchKernel.{0,80}?(?:[3-9]\d(?:\.\d+)?) ?%|launch[- ]bound|\d{4} kernels? "
         r"(?:launches )?"
         r"per step",
         STATE - 1,

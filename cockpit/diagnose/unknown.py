@@ -15,9 +15,12 @@ from cockpit.diagnose.failure import (
     shortened,
     shown,
 )
+from cockpit.diagnose.kernel_fault import xid_in
 from cockpit.diagnose.log_reader import Log
 from cockpit.diagnose.tables.causes import CAUSES
+from cockpit.diagnose.tables.plain import plain_of
 from cockpit.model.finding import Also, Evidence, Finding, Fix
+from cockpit.model.xid import explain
 
 _TITLE_ROOM = 120
 _DEVICE_WORDS = re.compile(
@@ -93,7 +96,7 @@ def unknown(log: Log, failed: int | None, other: Candidate | None = None) -> Fin
         severity="error",
         confidence=0.0,
         title=title,
-        explanation=f"{CAUSES['unknown'].explanation} {_advice(log, text, crashed)}",
+        explanation=_explanation(log, text, crashed),
         evidence=(*_frame(log, failed, place), _said(log, failed)),
         facts={name: value for name, value in facts.items() if name not in INNER},
         fixes=_crash_fixes(place) if crashed else _fixes(text, place),
@@ -145,6 +148,16 @@ def _frame(log: Log, failed: int, place: Any) -> tuple[Evidence, ...]:
     return ()
 
 
+def _explanation(log: Log, text: str, crashed: bool) -> str:
+    """What is known of the message, where it is a usual one; else what to collect."""
+    if (xid := xid_in(text)) is not None:
+        known = explain(xid)
+        return f"Xid {xid}: {known.meaning}; {known.hint}."
+    if not crashed and (plain := plain_of(text)) is not None:
+        return plain.words
+    return f"{CAUSES['unknown'].explanation} {_advice(log, text, crashed)}"
+
+
 def _advice(log: Log, text: str, crashed: bool) -> str:
     if crashed:
         return "The stacks of the crash, Python's and the native ones, tell more."
@@ -168,11 +181,18 @@ def _crash_fixes(place: str | None) -> tuple[Fix, ...]:
 
 
 def _fixes(text: str, place: str | None) -> tuple[Fix, ...]:
+    plain = plain_of(text)
+    if plain is not None and xid_in(text) is None:
+        return (*plain.fixes, *((_look(text, place),) if place else ()), _KEEP)
     if not _is_plain(text):
         return (_KEEP, _KERNEL_LOG)
     if place is None:
         return (_KEEP,)
-    look = Fix(
+    return (_look(text, place), _KEEP)
+
+
+def _look(text: str, place: str) -> Fix:
+    return Fix(
         title="Look at the line that raised it",
         kind="code-change",
         value=place,
@@ -181,4 +201,3 @@ def _fixes(text: str, place: str | None) -> tuple[Fix, ...]:
         loses="nothing",
         verify="the next run passes this line",
     )
-    return (look, _KEEP)

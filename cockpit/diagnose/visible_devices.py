@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Protocol
 
 NONE_WORDS = ("", "-1", "NoDevFiles", "void", "none")
 """``NoDevFiles`` and ``-1`` come from Slurm for a job without ``--gres``."""
+
+
+_NUMBER = re.compile(r"\s*([+-]?\d{1,9})")
+
+
+class Listed(Protocol):
+    """What an entry of the variable can name."""
+
+    @property
+    def index(self) -> int:
+        """NVML's."""
+
+    @property
+    def uuid(self) -> str | None:
+        """``GPU-…``."""
+
+
+def number_of(entry: str) -> int | None:
+    """Like strtol, as CUDA reads it: a sign is allowed, what follows the digits does not count."""
+    match = _NUMBER.match(entry)
+    return int(match[1]) if match else None
+
+
+def named(entry: str, first: str, devices: Sequence[Listed]) -> int | None:
+    """Index of the device that an entry names: by number or by the unique beginning of a UUID,
+    whichever of the two the ``first`` entry of the list is."""
+    if not first.startswith("GPU-"):
+        number = number_of(entry)
+        return number if any(device.index == number for device in devices) else None
+    if not entry.startswith("GPU-") or entry == "GPU-":
+        return None
+    found = [device.index for device in devices if (device.uuid or "").startswith(entry)]
+    return found[0] if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -43,12 +78,13 @@ def advise(value: str | None, devices: Sequence[Device], *, slurm: bool = False)
     entries = [entry.strip() for entry in value.split(",")]
     if entries[0] in NONE_WORDS:
         return _hides_all(value, slurm)
-    good = [entry for entry in entries if _names(entry, devices)]
-    bad = next((entry for entry in entries if not _names(entry, devices)), None)
-    if bad is not None:
+    meant = [_meant(entry, entries[0], devices) for entry in entries]
+    good = [entry for entry, device in zip(entries, meant, strict=True) if device is not None]
+    if len(good) < len(entries):
+        bad = entries[meant.index(None)]
         return _bad_entry(value, bad, good, devices)
-    if len(set(entries)) < len(entries):
-        once = ",".join(dict.fromkeys(entries))
+    if len(set(meant)) < len(meant):
+        once = ",".join(dict(zip(reversed(meant), reversed(entries), strict=True)).values())
         return Advice(f"CUDA_VISIBLE_DEVICES={value} names a device twice: CUDA shows none.", once)
     instances = [entry for entry in entries if entry.startswith("MIG-")]
     if len(instances) > 1:
@@ -74,7 +110,7 @@ def _bad_entry(value: str, bad: str, good: list[str], devices: Sequence[Device])
     entries = [entry.strip() for entry in value.split(",")]
     if bad in NONE_WORDS:
         return Advice(problem, ",".join(entries[: entries.index(bad)]) or None)
-    if bad.startswith("GPU-"):
+    if bad.startswith("GPU-") and entries[0].startswith("GPU-"):
         meant = max((device.uuid for device in devices), key=lambda u: _shared(u, bad), default="")
         if _shared(meant, bad) >= len("GPU-") + 4:
             fixed = [meant if entry == bad else entry for entry in entries]
@@ -82,12 +118,12 @@ def _bad_entry(value: str, bad: str, good: list[str], devices: Sequence[Device])
     return Advice(problem, ",".join(dict.fromkeys(good)) or None)
 
 
-def _names(entry: str, devices: Sequence[Device]) -> bool:
-    if entry.isdigit():
-        return int(entry) < len(devices)
-    if entry.startswith("GPU-") and len(entry) > 4:
-        return sum(device.uuid.startswith(entry) for device in devices) == 1
-    return any(entry in device.mig for device in devices)
+def _meant(entry: str, first: str, devices: Sequence[Device]) -> int | str | None:
+    """A GPU's index, or a MIG instance's UUID."""
+    if not first.startswith("MIG-"):
+        return named(entry, first, devices)
+    found = [one for device in devices for one in device.mig if one.startswith(entry)]
+    return found[0] if found and len(entry) > len("MIG-") else None
 
 
 def _shared(a: str, b: str) -> int:

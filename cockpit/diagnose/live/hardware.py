@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.diagnose.live.claim import Claim, said
 from cockpit.diagnose.live.view import View
+from cockpit.diagnose.tables.xids import CAUSE_OF_XID
 from cockpit.model import xid as xids
 from cockpit.model.event import Event, Severity
 from cockpit.model.finding import Evidence
@@ -16,23 +17,6 @@ from cockpit.model.time import moment
 XID_FOR_S = 600.0
 SOFTWARE_XID_FOR_S = 120.0
 TITLE_ROOM = 36
-CAUSE_OF_XID: dict[int, str] = {
-    13: "illegal_access",
-    31: "illegal_access",
-    48: "ecc_dbe",
-    63: "ecc_contained",
-    64: "remap_failure",
-    74: "nvlink_fault",
-    79: "gpu_off_bus",
-    94: "ecc_contained",
-    95: "ecc_dbe",
-    119: "gsp_timeout",
-    120: "gsp_timeout",
-    155: "nvlink_fault",
-    **dict.fromkeys(range(144, 151), "nvlink_fault"),
-    **dict.fromkeys((46, 61, 62, 109, 110, 140, 143, 156, 158), "device_state_bad"),
-}
-"""Others are notices, or the consequence of an error that has its own."""
 _NOT_THE_PROGRAM = "not the program: other programs on this GPU meet it as well"
 
 
@@ -54,10 +38,12 @@ def find(view: View) -> Iterator[Claim]:
 def _lost(gpu: Gpu, event: Event | None) -> Claim:
     number = f" (Xid {event.xid})" if event is not None else ""
     words = (clean(event.sentence),) if event is not None else ()
+    answer = gpu.gaps.get("utilization_pct", "gpu_lost")
+    code = "GPU_IS_LOST" if answer == "gpu_lost" else f"`{clean(answer)}` again and again"
     return Claim(
         cause="gpu_off_bus",
         title=f"GPU {gpu.index} is lost{number}",
-        says=(said("NVML answers GPU_IS_LOST for it."), *(said(w, "events") for w in words)),
+        says=(said(f"NVML answers {code} for it."), *(said(w, "events") for w in words)),
         confidence=0.98,
         gpu=gpu.index,
         facts={

@@ -26,7 +26,6 @@ Value = Callable[[Gpu], float | None]
 class Rise(NamedTuple):
     """Memory of one process on one GPU, as its changes."""
 
-    first_s: float
     changes: deque[tuple[float, int]]
     """(seconds, bytes) whenever it changed, the first one included."""
 
@@ -38,19 +37,11 @@ class Past:
         self._gpus: dict[int, deque[tuple[float, Gpu]]] = {}
         self._rises: dict[tuple[int, int], Rise] = {}
         self._active_s: dict[int, float] = {}
-        self._began_s: float | None = None
         self.now_s = 0.0
-
-    @property
-    def age_s(self) -> float:
-        """How long we have been watching."""
-        return self.now_s - self._began_s if self._began_s is not None else 0.0
 
     def append(self, snapshot: Snapshot, now_s: float) -> None:
         """One snapshot; a GPU that is stale or lost leaves no sample."""
         self.now_s = now_s
-        if self._began_s is None:
-            self._began_s = now_s
         for gpu in snapshot.gpus:
             if gpu.state == "ok":
                 self._append_gpu(gpu, now_s)
@@ -78,7 +69,7 @@ class Past:
                 rise = rises.get((process.pid, use.gpu))
                 if rise is None:
                     ring = deque([(now_s, size)], maxlen=_MOST_CHANGES)
-                    rises[process.pid, use.gpu] = Rise(now_s, ring)
+                    rises[process.pid, use.gpu] = Rise(ring)
                 elif rise.changes[-1][1] != size:
                     rise.changes.append((now_s, size))
         if len(rises) > 2 * len(snapshot.processes) + 64:

@@ -9,27 +9,6 @@ MINIMUM_DRIVER: dict[int, str] = {11: "450.80", 12: "525.60", 13: "580.65"}
 """CUDA major version → oldest Linux driver that runs it (minor-version compatibility).
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
 
-TOOLKIT_DRIVER: dict[str, str] = {
-    "11.4": "470.42.01",
-    "11.7": "515.43.04",
-    "11.8": "520.61.05",
-    "12.0": "525.60.13",
-    "12.1": "530.30.02",
-    "12.2": "535.54.03",
-    "12.3": "545.23.06",
-    "12.4": "550.54.14",
-    "12.5": "555.42.02",
-    "12.6": "560.28.03",
-    "12.8": "570.26",
-    "12.9": "575.51.03",
-    "13.0": "580.65.06",
-    "13.1": "590.44.01",
-    "13.2": "595.45.04",
-    "13.3": "610.43.02",
-}
-"""Toolkit → driver shipped with it; PTX and new minor features need it.
-https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html"""
-
 GENERATIONS: dict[str, str] = {
     "5.0": "Maxwell",
     "5.2": "Maxwell",
