@@ -1437,6 +1437,13 @@ class Steps:
         elif recording.pid == os.getpid():
             recording.end_asked = ask_main_thread(partial(self.record, stop=True))
 
+    def record_no_more(self) -> None:
+        """In a child that the recording thread has forked: it would note every operation for ever
+        (a worker of a DataLoader), and kineto cannot be stopped there."""
+        autograd = loaded("torch")._C._autograd
+        if self.recording is not None and autograd._profiler_enabled():
+            autograd._enable_record_function(False)
+
     def waiting(self) -> List[Job]:
         """All whose answer has not been given yet."""
         return [*self.queue, *self.idle, *self.done]
@@ -1966,6 +1973,8 @@ class Agent:
     def forget(self) -> None:
         """In a forked child: the thread is not there, the descriptors are the parent's."""
         self.stopping = True
+        with contextlib.suppress(Exception):
+            self.steps.record_no_more()
         self.unhook_child()
         self.close_descriptors()
 

@@ -74,6 +74,17 @@ def test_a_program_that_ends_in_the_middle_of_a_profile_ends_well(
             assert program.process.returncode == 0
 
 
+def test_a_worker_that_is_forked_in_the_middle_of_a_profile_records_nothing(
+    torch_python: str, folder: str
+) -> None:
+    with running(torch_python, "hangs.py", folder, "fork") as program:
+        begin(program, folder, 1.0)
+        out, err = program.process.communicate(timeout=30)
+        grew, _, rest = out.partition(b" MiB, ")
+        assert (rest, err) == (DONE, b"")
+        assert int(grew) < 20  # 110 where it records
+
+
 @pytest.mark.parametrize("before", [0, 5])
 def test_a_profile_on_another_thread_is_refused_at_its_first_step(
     torch_python: str, folder: str, before: int

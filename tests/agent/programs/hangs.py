@@ -1,6 +1,6 @@
 """Trains, then stays in one call in C or begins an evaluation, when the file ``go`` is there.
 
-usage: hangs.py FOLDER c SECONDS|exit|evaluate|grow. Prints what it saw at its end.
+usage: hangs.py FOLDER c SECONDS|exit|evaluate|grow|fork. Prints what it saw at its end.
 The evaluation goes on until the file ``end`` is there, for 25 s at most.
 ``grow``: as evaluate, and a profile may take 16 MiB only.
 """
@@ -45,6 +45,16 @@ while not os.path.exists(f"{folder}/go"):
 step()  # at which the profile begins
 if then == "c":
     ctypes.CDLL(None).sleep(int(sys.argv[3]))
+elif then == "fork" and os.fork() == 0:
+    before = agent.private_bytes()
+    net, batch = torch.nn.Linear(16, 16), torch.randn(4, 16)
+    with torch.no_grad():
+        for _ in range(50_000):
+            net(batch)
+    print((agent.private_bytes() - before) >> 20, "MiB", end=", ", flush=True)
+    os._exit(0)
+elif then == "fork":
+    os.wait()
 elif then in ("evaluate", "grow"):
     evaluate()
 if then != "exit":
