@@ -5,14 +5,18 @@ executed from its source in a dictionary of its own (attach to a run that nobody
 nothing here relies on ``__file__``, ``__name__`` or on being in ``sys.modules``.
 
 What the training process never suffers because of it: torch imported, a CUDA context that it did
-not have, an exception, a warning, a line of output, a wait for a client, a reset of its peaks, a
-changed umask, working directory, signal handler, ``sys.path`` or random state, or the GIL held
-for more than 5 ms outside an operation that a person confirmed.
+not have, an exception, a warning, a line of output, a wait for a client, a reset of its peaks, or
+a changed umask, working directory, signal handler, ``sys.path`` or random state. The agent's code
+that may be long goes in slices of 1 ms. One call of torch holds the GIL for as long as it takes (a
+segment map without traces: 2 ms for 800 segments), and so do what a person confirmed and the
+record of an OOM.
 
     thread        what runs there
     agent         sockets, stats, stacks, census (in slices of 1 ms), segments, flight recorder
     training      the optimizer's post-hook: step counter; gc, empty_cache, history, settings,
-                  snapshot with traces, profile: between two steps, never during a graph capture
+                  snapshot with traces: between two steps, never during a graph capture
+    main          profile, begun at a step where that is the training thread, and nowhere else;
+                  ended at a step, or by a pending call where none comes
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ import time
 import types
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, Generator, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterator, List, Literal, Optional, Tuple
 
 PROTOCOL_VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
@@ -63,9 +67,8 @@ READING = frozenset(
     ("hello", "stats", "stream", "stop", "stacks", "census", "snapshot", "fr_trace", "oom_record")
 )
 OPERATIONS = MUTATING | READING
-ERROR_CODES = frozenset(
-    ("no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate")
-)
+Code = Literal["no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate"]
+"""All that a refusal may say; its sentence says it to people."""
 WAYS_IN = ("launch", "import", "ptrace", "remote_exec", "gdb")
 SETTINGS = (
     "expandable_segments",
@@ -111,11 +114,11 @@ Slices = Generator[None, None, Reply]
 
 
 class RefusedError(Exception):
-    """An operation that cannot be done: ``code`` of ERROR_CODES and one sentence."""
+    """An operation that cannot be done, and why in one sentence."""
 
-    def __init__(self, code: str, sentence: str) -> None:
+    def __init__(self, code: Code, sentence: str) -> None:
         Exception.__init__(self, sentence)
-        self.code = code
+        self.code: Code = code
         self.sentence = sentence
 
 

@@ -149,7 +149,14 @@ def _way_in(verdict: Verdict, source: str) -> Outcome:
     states: dict[str, State] = {"gone": "gone", "failed": "failed"}
     state = "queued" if ok else states.get(code, "refused")
     return Outcome(
-        pid, state, sentence, code, None, None, stopped, None, target.start_ticks, mark, path
+        pid,
+        state,
+        sentence,
+        code,
+        stopped_ms=stopped,
+        start_ticks=target.start_ticks,
+        mark=mark,
+        reason_path=path,
     )
 
 
