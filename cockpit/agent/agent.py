@@ -1103,7 +1103,8 @@ class Recording:
     Only the thread that began a profile can end it. Where its steps stop (an evaluation, a
     collective that hangs) a pending call still reaches the main thread, and nothing reaches any
     other: there the profile would go on (140 MiB/s were seen), and crash the program at the
-    thread's end. kineto also writes a line to stderr where torch was imported on another thread.
+    thread's end. kineto also writes a line to stderr where torch was imported on another thread
+    than this one, which we know only where the import came after us (``torch_elsewhere``).
     """
 
     def __init__(self, torch: Any, steps: int) -> None:
@@ -1697,6 +1698,7 @@ class TorchFinder:
         def exec_module(module: Any) -> None:
             load(module)
             with contextlib.suppress(Exception):
+                registry().torch_elsewhere = not on_main_thread()
                 del loader.exec_module
                 # Its code has run to the end; importlib would say so only after we return.
                 spec._initializing = False  # type: ignore[attr-defined]
@@ -2644,6 +2646,12 @@ class Agent:
             raise RefusedError("busy", "A profile is being taken already.")
         if self.steps.thread not in (None, main_thread()):
             raise no_profile_here()
+        if getattr(registry(), "torch_elsewhere", False):
+            raise RefusedError(
+                "unsupported",
+                "torch was imported on another thread than the program's main one: its profiler "
+                "would write a line into the program's output, so it was not begun.",
+            )
 
         def run(torch: Any) -> Reply:
             job.deadline = time.monotonic() + job.timeout_s
@@ -2807,6 +2815,7 @@ def registry() -> Any:
         found.observed = False  # type: ignore[attr-defined]
         found.allocator_text = None  # type: ignore[attr-defined]
         found.pending = None  # type: ignore[attr-defined]
+        found.torch_elsewhere = False  # type: ignore[attr-defined]
         found.trouble = ""  # type: ignore[attr-defined]
         sys.modules[REGISTRY] = found
     return found

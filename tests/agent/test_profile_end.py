@@ -104,6 +104,19 @@ def test_a_profile_on_another_thread_is_refused_at_its_first_step(
         assert program.process.communicate(timeout=30) == (DONE, b"")
 
 
+def test_a_profile_is_refused_where_another_thread_has_imported_torch(
+    torch_python: str, folder: str
+) -> None:
+    """kineto says so on stderr: "External init callback must run in same thread as …"."""
+    with running(torch_python, "train.py", folder, "thread") as program:
+        program.wait_socket().wait_steps()
+        with program.talk() as talk:
+            reply = talk.ask("profile", steps=1)
+        assert reply["code"] == "unsupported"
+        assert reply["error"].startswith("torch was imported on another thread")
+        assert program.end() == (b"", b"")
+
+
 def test_a_profile_on_another_thread_is_refused_at_once(torch_python: str, folder: str) -> None:
     with running(torch_python, "threads.py", folder, "0") as program:
         Path(f"{folder}/go").touch()
