@@ -55,6 +55,8 @@ elif then == "fork" and os.fork() == 0:
     os._exit(0)
 elif then == "fork":
     os.wait()
+    while torch._C._autograd._profiler_enabled():
+        time.sleep(0.01)
 elif then in ("evaluate", "grow"):
     evaluate()
 if then != "exit":
