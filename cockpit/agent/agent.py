@@ -5,14 +5,18 @@ executed from its source in a dictionary of its own (attach to a run that nobody
 nothing here relies on ``__file__``, ``__name__`` or on being in ``sys.modules``.
 
 What the training process never suffers because of it: torch imported, a CUDA context that it did
-not have, an exception, a warning, a line of output, a wait for a client, a reset of its peaks, a
-changed umask, working directory, signal handler, ``sys.path`` or random state, or the GIL held
-for more than 5 ms outside an operation that a person confirmed.
+not have, an exception, a warning, a line of output, a wait for a client, a reset of its peaks, or
+a changed umask, working directory, signal handler, ``sys.path`` or random state. The agent's code
+that may be long goes in slices of 1 ms. One call of torch holds the GIL for as long as it takes (a
+segment map without traces: 2 ms for 800 segments), and so do what a person confirmed and the
+record of an OOM.
 
     thread        what runs there
     agent         sockets, stats, stacks, census (in slices of 1 ms), segments, flight recorder
     training      the optimizer's post-hook: step counter; gc, empty_cache, history, settings,
-                  snapshot with traces, profile: between two steps, never during a graph capture
+                  snapshot with traces: between two steps, never during a graph capture
+    main          profile, begun at a step where that is the training thread, and nowhere else;
+                  ended at a step, or by a pending call where none comes
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ import time
 import types
 import weakref
 from functools import partial
-from typing import Any, Callable, Dict, Generator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterator, List, Literal, Optional, Tuple
 
 PROTOCOL_VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
@@ -46,6 +50,13 @@ MAX_REQUESTS_PER_S = 20
 MAX_STREAM_HZ = 10.0
 STEP_TIMEOUT_S = 10.0
 MAX_PROFILE_STEPS = 20
+MAX_PROFILE_BYTES = 128 * 1024 * 1024
+"""Of host memory, by which the program may grow while no step comes: an evaluation that begins
+among the profiled steps. An event takes 160 bytes; to stop the profiler, 1.6 kB more and 4 us."""
+PROFILE_LOOK_S = 0.5
+PROFILE_LATE_S = 2.0
+PROFILE_LATE_STEPS = 10
+"""No step comes: for so long, and for so many times as long as one usually takes."""
 MAX_HISTORY_ENTRIES = 1_000_000
 HISTORY_ENTRIES = 100_000
 """A snapshot with 100,000 traces takes 0.7 s; torch's own default is unlimited."""
@@ -56,9 +67,8 @@ READING = frozenset(
     ("hello", "stats", "stream", "stop", "stacks", "census", "snapshot", "fr_trace", "oom_record")
 )
 OPERATIONS = MUTATING | READING
-ERROR_CODES = frozenset(
-    ("no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate")
-)
+Code = Literal["no_step", "bad_request", "busy", "not_initialized", "unsupported", "failed", "rate"]
+"""All that a refusal may say; its sentence says it to people."""
 WAYS_IN = ("launch", "import", "ptrace", "remote_exec", "gdb")
 SETTINGS = (
     "expandable_segments",
@@ -84,8 +94,12 @@ MAX_SEGMENTS = 4000
 MAX_RUNS_PER_SEGMENT = 128
 MAX_TENSORS_LISTED = 20
 MAX_VISITED = 400_000
+MAX_NAMES = 100_000
+"""Of one namespace or deque; to copy them takes 1 ms."""
 CENSUS_BUDGET_S = 2.0
 LARGEST_FREE_KEPT_S = 60.0
+MAX_TRACE_BYTES = 256 * 1024
+"""Of the flight recorder's JSON: to parse it holds the GIL, 2 ms for so much."""
 HOOK_RETRY_S = 0.003
 MAX_HOOK_TRIES = 2000
 """In a row; every later request tries once more."""
@@ -100,11 +114,11 @@ Slices = Generator[None, None, Reply]
 
 
 class RefusedError(Exception):
-    """An operation that cannot be done: ``code`` of ERROR_CODES and one sentence."""
+    """An operation that cannot be done, and why in one sentence."""
 
-    def __init__(self, code: str, sentence: str) -> None:
+    def __init__(self, code: Code, sentence: str) -> None:
         Exception.__init__(self, sentence)
-        self.code = code
+        self.code: Code = code
         self.sentence = sentence
 
 
@@ -328,7 +342,7 @@ def frames_of(frame: Any, limit: int = 100) -> List[List[Any]]:
 def stacks(own: int, training: Optional[int]) -> List[Reply]:
     """Every Python thread but the agent's. Reads threading's table without taking its lock."""
     table = getattr(sys.modules.get("threading"), "_active", {})
-    main = getattr(getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None)
+    main = main_thread()
     rows = []
     for ident, frame in list(sys._current_frames().items())[:200]:
         if ident == own:
@@ -600,19 +614,21 @@ def children_of(value: Any, holder: str) -> Generator[Tuple[Any, str], None, Non
         for key, held in list(value.items()):
             text = key if type(key) is str else "…" if type(key) not in (int, bool) else str(key)
             yield held, "%s[%r]" % (holder, text[:60])
-    elif kind in (list, tuple, collections.deque):
+    elif kind is list or kind is tuple:
         for start in range(0, len(value), 1000):
-            piece = value if kind is collections.deque else value[start : start + 1000]
-            for i, held in enumerate(list(piece) if len(value) <= 20_000 or start == 0 else piece):
-                yield held, "%s[%d]" % (holder, start + i)
-            if kind is collections.deque:
-                return
+            for i, held in enumerate(value[start : start + 1000], start):
+                yield held, "%s[%d]" % (holder, i)
+    elif kind is collections.deque:  # a replay buffer has a million
+        for i, held in enumerate(list(itertools.islice(value, MAX_NAMES))):
+            yield held, "%s[%d]" % (holder, i)
     elif kind is types.FunctionType:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):  # noqa: B905 - 3.8
             with contextlib.suppress(ValueError):
                 yield cell.cell_contents, "%s.%s" % (holder, name)
     elif kind not in LEAF_TYPES and not isinstance(value, type):
-        for key, held in list(attributes_of(value).items()):
+        names = attributes_of(value)
+        for key in list(itertools.islice(names, MAX_NAMES)):
+            held = names.get(key)
             if type(key) is not str:
                 continue
             if type(held) is dict and key in ("_parameters", "_buffers", "_modules"):
@@ -631,9 +647,8 @@ LEAF_TYPES = frozenset(
 )
 
 
-def module_roots() -> List[Tuple[Any, str]]:
+def module_roots() -> Generator[Tuple[Any, str], None, None]:
     """The program's own modules: ``__main__`` and what lies outside library folders."""
-    roots = []
     for name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None)
         file = getattr(module, "__file__", None) if type(module) is types.ModuleType else None
@@ -642,29 +657,52 @@ def module_roots() -> List[Tuple[Any, str]]:
         library = file is None or any(part in file for part in ("site-packages", "/lib/python"))
         if name == "__main__" or not library:
             label = "" if name == "__main__" else name + "."
-            roots += [(held, label + key) for key, held in list(names.items())]
-    return [(held, key) for held, key in roots if type(held) not in LEAF_TYPES]
+            for key in list(itertools.islice(names, MAX_NAMES)):
+                if type(key) is str:
+                    yield names.get(key), label + key
 
 
-def frame_roots(own: int) -> List[Tuple[Any, str]]:
+def frame_roots(own: int) -> Generator[Tuple[Any, str], None, None]:
     """Locals of running functions: from 3.13 on, where looking at them leaves no copy behind."""
     enabled = getattr(sys, "_is_gil_enabled", None)
     if sys.version_info < (3, 13) or (enabled is not None and not enabled()):
-        return []
+        return
+    for ident in list(sys._current_frames()):
+        if ident != own:
+            yield from locals_of(sys._current_frames().get(ident))
+
+
+def locals_of(frame: Any) -> List[Tuple[Any, str]]:
+    """At once: a frame that is held on to would keep its locals alive beyond its function's end."""
     roots = []
-    for ident, frame in list(sys._current_frames().items()):
-        seen = 0
-        while frame is not None and ident != own and seen < 50:
-            seen += 1
-            code = frame.f_code
-            if code.co_name != "<module>" and "site-packages" not in code.co_filename:
-                label = os.path.basename(code.co_filename) + ":" + code.co_name + "."
-                names = frame.f_locals
-                for key in list(names):
-                    with contextlib.suppress(KeyError):
-                        roots.append((names[key], label + key))
-            frame = frame.f_back
-    return [(held, key) for held, key in roots if type(held) not in LEAF_TYPES]
+    seen = 0
+    while frame is not None and seen < 50:
+        seen += 1
+        code = frame.f_code
+        if code.co_name != "<module>" and "site-packages" not in code.co_filename:
+            label = os.path.basename(code.co_filename) + ":" + code.co_name + "."
+            names = frame.f_locals
+            for key in list(names):
+                with contextlib.suppress(KeyError):
+                    roots.append((names[key], label + key))
+        frame = frame.f_back
+    return roots
+
+
+Roots = List[List[Tuple[Any, str]]]
+"""Others, modules, tensors: taken from the end."""
+
+
+def sort_roots(
+    found: Iterator[Tuple[Any, str]], tally: Tally, roots: Roots
+) -> Generator[None, None, None]:
+    """Yields after each: 20,000 names in one go would hold the GIL for 20 ms."""
+    places = {"other": 0, "module": 1, "tensor": 2}
+    for held, key in found:
+        if type(held) not in LEAF_TYPES:
+            roots[places[tally.kind_of(held)]].append((held, key))
+        held = None
+        yield
 
 
 def note_tensor(tensor: Any, holder: Optional[str], tally: Tally) -> None:
@@ -674,12 +712,10 @@ def note_tensor(tensor: Any, holder: Optional[str], tally: Tally) -> None:
         tally.add(gradient, "gradient", "%s.grad" % holder if holder else None)
 
 
-def walk(roots: List[Tuple[Any, str]], tally: Tally, visited: Any) -> Generator[None, None, None]:
+def walk(roots: Roots, tally: Tally, visited: Any) -> Generator[None, None, None]:
     """Depth first and tensors first: what the program lets go is not kept alive by the walk."""
-    order = {"other": 0, "module": 1, "tensor": 2}  # taken from the end
-    roots.sort(key=lambda root: order[tally.kind_of(root[0])])
-    while roots:
-        value, holder = roots.pop()
+    while any(roots):
+        value, holder = next(filter(None, reversed(roots))).pop()
         if tally.kind_of(value) == "tensor":
             note_tensor(value, holder, tally)
             value = None
@@ -697,9 +733,9 @@ def walk(roots: List[Tuple[Any, str]], tally: Tally, visited: Any) -> Generator[
             for held, expression in children_of(value, holder):
                 if tally.kind_of(held) == "tensor":
                     note_tensor(held, expression, tally)
-                    yield
                 elif type(held) not in LEAF_TYPES:
                     pending.append((held, expression, depth + 1))
+                yield
             value = held = None
             yield
 
@@ -729,7 +765,7 @@ def collected(tally: Tally, visited: Any, full: bool) -> Generator[None, None, N
     inner = {id(part) for m in modules for part in attributes_of(m).get("_modules", {}).values()}
     roots = [(m, type(m).__name__) for m in modules if id(m) not in inner]
     del modules
-    yield from walk(roots, tally, visited)
+    yield from walk([roots], tally, visited)
     while found:
         value = found.pop()
         if tally.kind_of(value) == "tensor":
@@ -768,7 +804,10 @@ def census(torch: Any, optimizers: List[Any], deep: bool, full: bool) -> Slices:
     if deep:
         visited: Any = set()
         own = _thread.get_ident()
-        parts.append(walk(module_roots() + frame_roots(own), tally, visited))
+        roots: Roots = [[], [], []]
+        named = itertools.chain(module_roots(), frame_roots(own))
+        parts.append(sort_roots(named, tally, roots))
+        parts.append(walk(roots, tally, visited))
         parts.append(collected(tally, visited, full))
     count = len(parts)
     while parts:
@@ -784,14 +823,102 @@ def census(torch: Any, optimizers: List[Any], deep: bool, full: bool) -> Slices:
     reply.update(
         deep=deep,
         complete=complete and (full or not deep),
-        optimizers=count - (2 if deep else 0),
+        optimizers=count - (3 if deep else 0),
         longest_hold_ms=round(longest * 1e3, 2),
         took_ms=round((time.perf_counter() - began) * 1e3, 1),
     )
     return reply
 
 
+# -- the main thread -------------------------------------------------------------------------
+
+
+def main_thread() -> Optional[int]:
+    """Its ident, as threading has it."""
+    ident: Optional[int] = getattr(
+        getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None
+    )
+    return ident
+
+
+def on_main_thread() -> bool:
+    """The thread that runs CPython's pending calls; False where threading and the kernel do not
+    agree on it (an interpreter that was started by another thread than the process's first)."""
+    return _thread.get_ident() == main_thread() and _thread.get_native_id() == os.getpid()
+
+
+class Pending:
+    """What the main thread is to do without a step. CPython asks it whether it is true."""
+
+    def __init__(self) -> None:
+        self.todo: Any = collections.deque()
+
+    def __bool__(self) -> bool:
+        """False: a pending call that answers anything else has failed."""
+        while True:
+            try:
+                run = self.todo.popleft()
+            except IndexError:
+                return False
+            with contextlib.suppress(Exception):
+                run()
+
+
+def pending() -> Any:
+    """One per process, and never freed: CPython's queue has nothing but its address, for as long
+    as the main thread stays in C, and a queue that is copied by a fork has it too."""
+    reg = registry()
+    found = getattr(reg, "pending", None)  # a registry of an older source has none
+    if found is None:
+        import ctypes
+
+        found = Pending()
+        keep = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+        keep(found)  # beyond the end of sys.modules
+        reg.pending = found
+    return found
+
+
+def ask_main_thread(run: Callable[[], Any]) -> bool:
+    """It runs when the main thread next runs Python; False where CPython's queue is full.
+
+    No callback of ctypes is queued: it would have to outlive the queue, and what the user's signal
+    handler raises in it (KeyboardInterrupt) would be printed and lost. PyObject_IsTrue answers 0,
+    or lets the exception go on into the program.
+    """
+    import ctypes  # torch has done so long ago
+
+    asked = pending()
+    asked.todo.append(run)
+    # Own objects: a program may have given those of ctypes.pythonapi other argument types.
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    is_true = ctypes.cast(kind(("PyObject_IsTrue", ctypes.pythonapi)), ctypes.c_void_p)
+    if kind(("Py_AddPendingCall", ctypes.pythonapi))(is_true, id(asked)) == 0:
+        return True
+    with contextlib.suppress(ValueError):
+        asked.todo.remove(run)
+    return False
+
+
 # -- profile ---------------------------------------------------------------------------------
+
+
+def private_bytes() -> int:
+    """Of this process, without files that it maps; 0: unknown."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared = file.read().split()[:3]
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def no_profile_here() -> RefusedError:
+    return RefusedError(
+        "unsupported",
+        "The optimizer steps on another thread than the program's main one, where a profile could "
+        "not be ended if the steps stopped: it was not begun.",
+    )
 
 
 class Span:
@@ -971,12 +1098,27 @@ def costliest(by_name: Dict[str, List[float]], steps: int) -> List[Reply]:
 
 
 class Recording:
-    """torch.profiler between two step boundaries, on the thread that trains."""
+    """torch.profiler between two step boundaries, on the main thread.
+
+    Only the thread that began a profile can end it. Where its steps stop (an evaluation, a
+    collective that hangs) a pending call still reaches the main thread, and nothing reaches any
+    other: there the profile would go on (140 MiB/s were seen), and crash the program at the
+    thread's end. kineto also writes a line to stderr where torch was imported on another thread
+    than this one, which we know only where the import came after us (``torch_elsewhere``).
+    """
 
     def __init__(self, torch: Any, steps: int) -> None:
+        if not on_main_thread():
+            raise no_profile_here()
         self.steps = steps
         self.walls_ms: List[float] = []
-        self.thread = _thread.get_ident()
+        self.pid = os.getpid()
+        self.end_asked = False
+        """Of the main thread: once, for it may take long to come."""
+        self.before_bytes = private_bytes()
+        self.look_at = time.monotonic() + PROFILE_LOOK_S
+        self.late_s = STEP_TIMEOUT_S
+        self.too_much = ""
         profiler = loaded("torch.profiler")
         if profiler is None:
             raise RefusedError("unsupported", "This torch has no profiler.")
@@ -1000,6 +1142,10 @@ class Recording:
                 os.environ.pop("KINETO_LOG_LEVEL", None)
         self.last = time.perf_counter()
         self.start_ms = (self.last - began) * 1e3
+
+    def is_here(self) -> bool:
+        """Not in a child that was forked meanwhile: kineto's threads are not there."""
+        return on_main_thread() and self.pid == os.getpid()
 
     def step(self) -> bool:
         """Notes a step; True when enough were recorded (one more than asked: read_profile)."""
@@ -1258,23 +1404,49 @@ class Steps:
         self.run_job(loaded("torch"), job)
 
     def begin(self, job: Job, recording: Recording) -> None:
+        per_s = self.per_s()
+        if per_s:
+            recording.late_s = max(PROFILE_LATE_S, PROFILE_LATE_STEPS / per_s)
         self.recording = (job, recording)
+        self.wake()  # the agent's thread has it in view from now on
 
     def record(self, stop: bool = False) -> None:
         """One step of a recording; ends it where enough was seen or ``stop``."""
         if self.recording is None:
             return
         job, recording = self.recording
-        if recording.thread != _thread.get_ident() or not (stop or recording.step()):
+        if not recording.is_here() or not (stop or recording.step()):
             return
         self.recording = None
+        job.refusal = RefusedError("failed", "The program was interrupted; no profile was taken.")
         try:
             job.events = recording.stop()
+            job.refusal = None
         except Exception as error:  # noqa: BLE001 - see run_queue
             job.refusal = RefusedError("failed", sentence_of(error))
-        job.recording = recording
-        self.done.append(job)
-        self.wake()
+        finally:  # KeyboardInterrupt goes on
+            job.recording = recording
+            self.done.append(job)
+            self.wake()
+
+    def end_recording(self) -> None:
+        """Steps do not come, or the agent goes: here and now on the main thread, else once that
+        runs Python again."""
+        held = self.recording
+        if held is None or held[1].end_asked:
+            return
+        recording = held[1]
+        if recording.is_here():
+            self.record(stop=True)
+        elif recording.pid == os.getpid():
+            recording.end_asked = ask_main_thread(partial(self.record, stop=True))
+
+    def record_no_more(self) -> None:
+        """In a child that the recording thread has forked: it would note every operation for ever
+        (a worker of a DataLoader), and kineto cannot be stopped there."""
+        autograd = loaded("torch")._C._autograd
+        if self.recording is not None and autograd._profiler_enabled():
+            autograd._enable_record_function(False)
 
     def waiting(self) -> List[Job]:
         """All whose answer has not been given yet."""
@@ -1526,6 +1698,7 @@ class TorchFinder:
         def exec_module(module: Any) -> None:
             load(module)
             with contextlib.suppress(Exception):
+                registry().torch_elsewhere = not on_main_thread()
                 del loader.exec_module
                 # Its code has run to the end; importlib would say so only after we return.
                 spec._initializing = False  # type: ignore[attr-defined]
@@ -1754,11 +1927,15 @@ class Agent:
     def stop(self) -> None:
         """Leaves nothing behind: hooks, socket, descriptors. Any thread, more than once."""
         self.stopping = True
+        with contextlib.suppress(Exception):
+            self.steps.end_recording()  # at the exit too: torch crashes where it still records
         self.unhook()
         hide_fork_warning(False)
         self.unlink_socket()
-        with contextlib.suppress(Exception):
-            atexit.unregister(self.at_exit)
+        # One that takes itself out while it runs crashes CPython before 3.9.10 if it then raises.
+        if not self.exiting:
+            with contextlib.suppress(Exception):
+                atexit.unregister(self.at_exit)
         self.wake()
 
     def unlink_socket(self) -> None:
@@ -1801,6 +1978,8 @@ class Agent:
     def forget(self) -> None:
         """In a forked child: the thread is not there, the descriptors are the parent's."""
         self.stopping = True
+        with contextlib.suppress(Exception):
+            self.steps.record_no_more()
         self.unhook_child()
         self.close_descriptors()
 
@@ -1894,8 +2073,8 @@ class Agent:
         if retry_s is not None:
             due.append(time.monotonic() + retry_s)
         recording = self.steps.recording
-        if recording is not None:
-            due.append(recording[0].deadline)
+        if recording is not None and not recording[1].end_asked:
+            due += [recording[0].deadline, recording[1].look_at]
         for client in self.clients.values():
             if client.stream_every:
                 due.append(client.stream_due)
@@ -2073,10 +2252,22 @@ class Agent:
             for job in list(queue):
                 if now >= job.deadline:
                     self.expire(job, queue)
-        recording = self.steps.recording
-        if recording is not None and now >= recording[0].deadline:
-            recording[0].deadline = now + 5.0
-            stop_from_main_thread(self.steps, recording[1].thread)
+        self.watch_recording(now)
+
+    def watch_recording(self, now: float) -> None:
+        """One whose steps do not come in time, or that takes too much of the host's memory."""
+        held = self.steps.recording
+        if held is None or held[1].end_asked:
+            return
+        job, recording = held
+        if now >= recording.look_at:
+            recording.look_at = now + PROFILE_LOOK_S
+            grew, age = private_bytes() - recording.before_bytes, self.steps.age_s() or 0.0
+            if grew > MAX_PROFILE_BYTES and age > recording.late_s:
+                recording.too_much = "none for %g s, in which it took %d MiB" % (age, grew >> 20)
+        if now >= job.deadline or recording.too_much:
+            job.deadline = now + 1.0  # where the queue was full
+            self.steps.end_recording()
 
     def expire(self, job: Job, queue: Any) -> None:
         try:
@@ -2183,10 +2374,11 @@ class Agent:
     def finish_recording(self, job: Job, recording: Recording) -> None:
         events, job.events = job.events, []
         if len(recording.walls_ms) < recording.steps:
-            sentence = "Only %d of %d steps came within %g s." % (
+            sentence = "Only %d of %d steps came%s." % (
                 len(recording.walls_ms),
                 recording.steps,
-                job.timeout_s,
+                (recording.too_much and ": " + recording.too_much)
+                or " within %g s" % job.timeout_s,
             )
             self.send(job.client, refused(job.id, RefusedError("no_step", sentence)))
             return
@@ -2429,14 +2621,19 @@ class Agent:
         if dump is None or not getattr(loaded("torch.distributed"), "is_initialized", bool)():
             raise RefusedError("unsupported", "This process has no process group to trace.")
         text = dump(includeCollectives=True, onlyActive=True)
-        if len(text) > 1024 * 1024:  # parsing more would hold the GIL too long
+        cut = len(text) > MAX_TRACE_BYTES
+        if cut:
             text = dump(includeCollectives=False)
+        if len(text) > MAX_TRACE_BYTES:
+            sentence = "The trace has %d KiB even without its collectives: too much to read here."
+            raise RefusedError("unsupported", sentence % (len(text) >> 10))
         trace = json.loads(text)
         entries = trace.get("entries") or []
         return {
             "pg_config": trace.get("pg_config"),
             "pg_status": trace.get("pg_status"),
             "active": [{k: e.get(k) for k in ACTIVE_KEYS if k in e} for e in entries[-50:]],
+            "active_left_out": cut,
             "rank": rank_of(loaded("torch"))["rank"],
         }
 
@@ -2447,6 +2644,14 @@ class Agent:
             raise RefusedError("bad_request", "steps is from 1 to %d." % MAX_PROFILE_STEPS)
         if self.steps.recording or any(job.op == "profile" for job in list(self.steps.queue)):
             raise RefusedError("busy", "A profile is being taken already.")
+        if self.steps.thread not in (None, main_thread()):
+            raise no_profile_here()
+        if getattr(registry(), "torch_elsewhere", False):
+            raise RefusedError(
+                "unsupported",
+                "torch was imported on another thread than the program's main one: its profiler "
+                "would write a line into the program's output, so it was not begun.",
+            )
 
         def run(torch: Any) -> Reply:
             job.deadline = time.monotonic() + job.timeout_s
@@ -2598,27 +2803,6 @@ def quiet_thread() -> None:
             os.close(fd)
 
 
-def stop_from_main_thread(steps: Steps, thread: int) -> None:
-    """A profile whose steps do not come: ended from the thread that began it, or it would grow.
-
-    Only the thread that started a profile can stop it. Where that is the main thread, a pending
-    call reaches it without a step.
-    """
-    main = getattr(getattr(sys.modules.get("threading"), "_main_thread", None), "ident", None)
-    if thread != main:
-        return
-    import ctypes
-
-    def stop(_argument: Any) -> int:
-        with contextlib.suppress(Exception):
-            steps.record(stop=True)
-        return 0
-
-    callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(stop)
-    registry().callbacks = [callback]
-    ctypes.pythonapi.Py_AddPendingCall(callback, None)
-
-
 # -- one agent per process, whatever copy of this source started it --------------------------
 
 
@@ -2630,7 +2814,8 @@ def registry() -> Any:
         found.forks = False  # type: ignore[attr-defined]
         found.observed = False  # type: ignore[attr-defined]
         found.allocator_text = None  # type: ignore[attr-defined]
-        found.callbacks = []  # type: ignore[attr-defined]
+        found.pending = None  # type: ignore[attr-defined]
+        found.torch_elsewhere = False  # type: ignore[attr-defined]
         found.trouble = ""  # type: ignore[attr-defined]
         sys.modules[REGISTRY] = found
     return found

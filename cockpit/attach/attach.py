@@ -131,7 +131,7 @@ def _way_in(verdict: Verdict, source: str) -> Outcome:
         return Outcome(pid, "failed", f"There is no way into pid {pid}.")
     if verdict.way == "gdb" and verdict.gdb is None:
         return Outcome(pid, "failed", "gdb is not to be found any more.")
-    path = reason.new_path()
+    path = reason.new_path(target)
     wrapped = wrap(source, target.inner_pid, verdict.way, path)
     stopped = None
     if verdict.way == "remote_exec":
@@ -149,7 +149,14 @@ def _way_in(verdict: Verdict, source: str) -> Outcome:
     states: dict[str, State] = {"gone": "gone", "failed": "failed"}
     state = "queued" if ok else states.get(code, "refused")
     return Outcome(
-        pid, state, sentence, code, None, None, stopped, None, target.start_ticks, mark, path
+        pid,
+        state,
+        sentence,
+        code,
+        stopped_ms=stopped,
+        start_ticks=target.start_ticks,
+        mark=mark,
+        reason_path=path,
     )
 
 

@@ -135,7 +135,6 @@ class Wait:
             code="",
             agent=agent,
             hello=hello,
-            answer_ms=(time.perf_counter() - self._began) * 1e3,
             mark="",
         )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import signal
 import stat
@@ -21,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cockpit.attach import script_name
 from cockpit.attach import target as targets
 from cockpit.attach.target import Target
 from cockpit.model.text import clean
@@ -32,7 +32,6 @@ LEAVE_LIMIT_S = 10.0
 END_LIMIT_S = 3.0
 CALL_LIMIT_S = 2
 """For each of the two calls; gdb then takes the call back."""
-_SCRIPT_PREFIX = "cockpit-attach-"
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 _RUN = """try:
@@ -255,7 +254,7 @@ def _understood(pid: int, script: str, answer: str) -> GdbInjection:
 
 def _leave_script(target: Target, source: str) -> str:
     """A file of the target's user in the /tmp that the target sees. Raises OSError."""
-    path = f"/tmp/{_SCRIPT_PREFIX}{secrets.token_hex(8)}.py"
+    path = script_name.new_path(target, "py")
     reached = _reached(target.pid, path)
     # A link would be followed out of the target's root.
     if not stat.S_ISDIR(os.lstat(os.path.dirname(reached)).st_mode):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from cockpit import as_owner
 from cockpit.as_owner import Owner
+from cockpit.attach import script_name
 from cockpit.attach import target as targets
 from cockpit.attach.target import Target
 from cockpit.model.text import clean
@@ -27,7 +28,7 @@ _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH",)
 CALLER = """
 import os, sys, tempfile
 source = sys.stdin.buffer.read()
-number, path = tempfile.mkstemp(prefix="cockpit-attach-", suffix=".py", dir="/tmp")
+number, path = tempfile.mkstemp(prefix=sys.argv[2], suffix=".py", dir="/tmp")
 try:
     with os.fdopen(number, "wb") as file:
         file.write(b"try:\\n __import__('os').unlink(%a)\\nexcept: pass\\n" % path)
@@ -77,7 +78,7 @@ def _start(interpreter: str, target: Target) -> subprocess.Popen[bytes]:
     environment = targets.environment(target.pid)
     kept = {name: environment[name] for name in _KEPT_ENVIRONMENT if name in environment}
     return as_owner.start(
-        [interpreter, "-I", "-S", "-c", CALLER, str(target.pid)],
+        [interpreter, "-I", "-S", "-c", CALLER, str(target.pid), script_name.prefix(target)],
         Owner(target.uid, target.gids[1], target.groups),
         environment={"PATH": "/usr/bin:/bin", **kept},
     )

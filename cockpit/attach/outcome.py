@@ -22,8 +22,6 @@ class Outcome:
     hello: dict[str, Any] | None = None
     stopped_ms: float | None = None
     """How long the main thread stood still; None: it was not stopped."""
-    answer_ms: float | None = None
-    """From the start of the attach to the agent's hello."""
     start_ticks: int | None = None
     mark: str = ""
     """What is left in the target or on disk while the agent's start is queued."""

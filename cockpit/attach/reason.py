@@ -7,10 +7,10 @@ the target sees, under a name that nobody can guess. What stands in it is foreig
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from contextlib import suppress
 
+from cockpit.attach import script_name
 from cockpit.attach.target import Target
 from cockpit.model.text import clean
 
@@ -18,9 +18,9 @@ MAX_BYTES = 2000
 _SENTENCE_MAX = 300
 
 
-def new_path() -> str:
+def new_path(target: Target) -> str:
     """As the target sees it."""
-    return f"/tmp/cockpit-attach-{secrets.token_hex(8)}.why"
+    return script_name.new_path(target, "why")
 
 
 def take(target: Target, path: str) -> str | None:

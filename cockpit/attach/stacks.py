@@ -44,7 +44,6 @@ class Thread(msgspec.Struct, frozen=True):
     os_thread_id: int | None
     active: bool
     """Of little worth: a thread that holds the GIL inside a sleep in C shows as idle."""
-    owns_gil: bool
     frames: tuple[Frame, ...]
 
 

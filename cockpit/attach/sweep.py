@@ -3,6 +3,9 @@
 Only in our own private directories of this mount namespace, and only what belongs to no living
 process: a pid that runs and began before the file was written keeps it. A container's process may
 serve its socket in a shared /tmp under a pid that is not ours: it answers, so all of it stays.
+
+And, in /tmp, the scripts of attaches to processes that ended before they ran them
+(``script_name``).
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from cockpit import procfs
 from cockpit.agent.agent import socket_directories
+from cockpit.attach import script_name
 from cockpit.attach.client import AgentError, Client, EndedError
 
 LOG_KEPT_S = 86400.0
 """The agent's log says who did what in the run: it is worth a day after the last line."""
+_SCRIPT_KEPT_S = 300.0
 _TOO_YOUNG_S = 5.0
 """A socket between bind and listen refuses as a dead one does."""
 _CONNECT_S = 0.2
@@ -30,10 +35,30 @@ _LOG = re.compile(r"(\d+)\.log")
 
 
 def unlink_stale(uid: int | None = None, runtime_dir: str | None = None) -> list[str]:
-    """Remove dead sockets and old logs of ours; the sentences to show."""
+    """Remove dead sockets, old logs and left scripts of ours; the sentences to show."""
     own = os.geteuid() if uid is None else uid
     runtime = runtime_dir if runtime_dir is not None else os.environ.get("XDG_RUNTIME_DIR")
+    _unlink_scripts(own)
     return [s for folder in socket_directories(own, runtime) for s in _unlink_in(folder, own)]
+
+
+def _unlink_scripts(uid: int) -> None:
+    """Never through a link: the folder is opened as what it is, and unlink follows none."""
+    with suppress(OSError), _directory(script_name.FOLDER) as descriptor:
+        for name in os.listdir(descriptor):
+            whose = script_name.addressee(name)
+            if whose is not None and _is_old_file(descriptor, name, uid) and whose.has_ended():
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=descriptor)
+
+
+def _is_old_file(descriptor: int, name: str, uid: int) -> bool:
+    try:
+        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    except OSError:
+        return False
+    old = time.time() - status.st_mtime > _SCRIPT_KEPT_S
+    return stat.S_ISREG(status.st_mode) and status.st_uid == uid and old
 
 
 def _unlink_in(folder: str, uid: int) -> Iterator[str]:
@@ -52,15 +77,22 @@ def _unlink_in(folder: str, uid: int) -> Iterator[str]:
 @contextmanager
 def _opened(folder: str, uid: int) -> Iterator[int | None]:
     """A descriptor of the directory; None where it is not ours alone."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(folder, flags)
-    except OSError:
-        yield None
-        return
-    try:
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(_directory(folder))
+        except OSError:
+            yield None
+            return
         status = os.fstat(descriptor)
         yield descriptor if status.st_uid == uid and not status.st_mode & 0o077 else None
+
+
+@contextmanager
+def _directory(folder: str) -> Iterator[int]:
+    """A descriptor of it. Raises OSError, also where it is a link."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -83,9 +83,36 @@ def test_the_trace_of_collectives_names_the_rank_behind(torch_python: str, folde
                 hello = talk.data("hello")
                 assert (hello["rank"], hello["world_size"]) == (rank, 2)
                 trace = talk.data("fr_trace")
+                assert trace["active_left_out"] is False
             status = next(iter(trace["pg_status"].values()))
             last.append(int(status["last_enqueued_collective"]))
     assert last == [6, 5]
+
+
+def test_a_long_trace_of_collectives_is_cut_and_says_so(torch_python: str, folder: str) -> None:
+    """1,500 collectives that are not done are some 600 KiB of JSON, read while nobody trains."""
+    with (
+        running(torch_python, "ranks.py", folder, "0", "1500") as ahead,
+        running(torch_python, "ranks.py", folder, "1") as behind,
+    ):
+        behind.wait_socket()
+        ahead.wait_socket()
+        with ahead.talk() as talk:
+            wait_for(
+                lambda: (
+                    int(
+                        next(iter(talk.data("fr_trace")["pg_status"].values()))[
+                            "last_enqueued_collective"
+                        ]
+                    )
+                    > 1500
+                ),
+                pause_s=0.2,
+            )
+            trace = talk.data("fr_trace")
+    assert trace["active_left_out"] is True
+    assert trace["active"] == []
+    assert trace["pg_config"]
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.10", "3.12", "3.13"])

@@ -123,6 +123,18 @@ def test_a_deep_census_holds_the_gil_for_less_than_five_milliseconds(trainer: Pr
     assert data["complete"] is False
 
 
+def test_a_census_of_a_crowded_program_goes_in_slices(torch_python: str, folder: str) -> None:
+    """60,000 names of one module were looked at in one go, and a deque was copied whole."""
+    with running(torch_python, "crowded.py", folder) as program:
+        out, err = program.process.communicate(timeout=60)
+    assert err == b""
+    found = json.loads(out)
+    assert found["longest_turn_ms"] < 5
+    holders = [row["holder"] for row in found["biggest"]]
+    assert {"net.weight", "own.weights"} <= set(holders)
+    assert not any("7" in str(holder) for holder in holders)
+
+
 def test_matmul_precision_is_set_and_put_back(trainer: Program) -> None:
     with trainer.talk() as talk:
         data = talk.data("set", name="matmul_precision", value="high")

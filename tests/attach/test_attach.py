@@ -60,12 +60,13 @@ def test_an_unprepared_run_answers_within_a_second_and_is_let_go(version: str, r
     child = runs.start(python=interpreter(version))
     planned = attach.plan(child.pid)
     assert planned.confirm.startswith(f"Attach to pid {child.pid}? Its main thread is paused")
+    began = time.monotonic()
     outcome = attach.run(planned)
+    assert time.monotonic() - began < 1
     assert outcome.state == "attached", outcome
     assert outcome.hello["pid"] == child.pid
     assert outcome.hello["python_version"].startswith(version)
     assert outcome.hello["attached_by"] == "ptrace"
-    assert outcome.answer_ms < 1000
     assert outcome.sentence == f"Attached to pid {child.pid} (no torch loaded yet)"
     assert [agent.pid for agent in Finder().find_all([os.getpid(), child.pid])] == [child.pid]
     assert attach.detach(child.pid).sentence == f"Detached from pid {child.pid}."
@@ -284,8 +285,9 @@ def test_a_child_forked_while_the_attach_was_queued_gets_no_agent(runs: Runs):
 def test_a_hundred_cycles_leave_the_result_as_it_was(runs: Runs, tmp_path: Path):
     child = runs.start(TRAINER, str(tmp_path / "stop"))
     for _ in range(100):
-        outcome = attached(child.pid)
-        assert outcome.answer_ms < 1000
+        began = time.monotonic()
+        attached(child.pid)
+        assert time.monotonic() - began < 1
         assert attach.detach(child.pid).state == "detached"
     unharmed(child)
     (tmp_path / "stop").touch()

@@ -101,7 +101,9 @@ def test_as_root_it_runs_with_its_owners_ids(runs: Runs, stand_in, tmp_path: Pat
 def test_what_it_runs_leaves_no_file_when_it_is_refused():
     before = set(glob("/tmp/cockpit-attach-*"))
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", CALLER, "1"], input=b"0", capture_output=True
+        [sys.executable, "-I", "-S", "-c", CALLER, "1", "cockpit-attach-0-1-2-"],
+        input=b"0",
+        capture_output=True,
     )
     if sys.version_info < (3, 14):
         assert done.stdout.startswith(b"refused AttributeError")
@@ -112,7 +114,7 @@ def test_the_script_removes_itself_first(tmp_path: Path, monkeypatch: pytest.Mon
     fake = "import sys\nsys.remote_exec = lambda pid, path: exec(open(path).read(), {})\n"
     out = tmp_path / "out"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", fake + CALLER, "1"],
+        [sys.executable, "-I", "-S", "-c", fake + CALLER, "1", "cockpit-attach-0-1-2-"],
         input=f"open({str(out)!r}, 'w').write('ran')".encode(),
         capture_output=True,
         text=False,

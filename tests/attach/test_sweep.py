@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from attaching import SLEEPS, Runs, needs_ptrace, until
 
-from cockpit.attach import attach, sweep
+from cockpit.attach import attach, inject_gdb, reason, script_name, sweep
 from cockpit.attach.sweep import unlink_stale
+from cockpit.attach.target import look
 from cockpit.engine.runs import Runs as EngineRuns
 
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -115,6 +116,65 @@ def test_a_log_beside_a_socket_that_answers_stays_whoever_has_the_pid(runs: Runs
         assert log.exists()
     unlink_stale()
     assert not log.exists()
+
+
+@pytest.fixture
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for /tmp."""
+    monkeypatch.setattr(script_name, "FOLDER", str(tmp_path))
+    return tmp_path
+
+
+def test_the_script_of_an_attach_goes_when_its_process_has_ended_without_running_it(
+    runs: Runs, runtime: Path, tmp: Path
+):
+    dead, living = runs.start(SLEEPS), runs.start(SLEEPS)
+    left = Path(inject_gdb._leave_script(look(dead.pid), "pass\n"))
+    why = aged(Path(reason.new_path(look(dead.pid))), HOUR_S)
+    by_itself = aged(tmp / f"{script_name.prefix(look(dead.pid))}a_8xk2.py", HOUR_S)
+    waits = Path(inject_gdb._leave_script(look(living.pid), "pass\n"))
+    dead.kill()
+    dead.wait()
+    unlink_stale()
+    assert left.exists()  # a moment old
+    for path in (left, waits):
+        aged(path, HOUR_S)
+    unlink_stale()
+    assert [path.exists() for path in (left, why, by_itself, waits)] == [False] * 3 + [True]
+
+
+def test_only_own_regular_files_of_that_name_and_namespace_are_taken_for_scripts(
+    runs: Runs, runtime: Path, tmp: Path
+):
+    dead = runs.start(SLEEPS)
+    begins = script_name.prefix(look(dead.pid))
+    dead.kill()
+    dead.wait()
+    kept = aged(tmp / "kept", HOUR_S)
+    link, folder = tmp / f"{begins}a.py", tmp / f"{begins}b.py"
+    link.symlink_to(kept)
+    os.utime(link, (time.time() - HOUR_S,) * 2, follow_symlinks=False)
+    folder.mkdir()
+    os.utime(folder, (time.time() - HOUR_S,) * 2)
+    namespace = begins.split("-")[2]
+    others = [
+        aged(tmp / name, HOUR_S)
+        for name in (
+            f"{begins}c.txt",
+            f"x{begins}d.py",
+            begins.replace(namespace, "4711", 1) + "e.py",
+            begins.replace(namespace, "0", 1) + "f.py",
+            "cockpit-attach-0123456789abcdef.py",
+        )
+    ]
+    if os.geteuid() == 0:
+        foreign = aged(tmp / f"{begins}g.py", HOUR_S)
+        os.chown(foreign, 1002, 1002)
+        others.append(foreign)
+    gone = aged(tmp / f"{begins}h.py", HOUR_S)
+    unlink_stale()
+    assert not gone.exists()
+    assert all(path.exists() for path in [kept, link, folder, *others])
 
 
 @pytest.mark.parametrize("harm", ["open to others", "a link"])

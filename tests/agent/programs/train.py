@@ -1,5 +1,6 @@
-"""Trains a small model on the CPU. usage: train.py FOLDER [idle|late|looks|cuda|once STEPS]
+"""Trains a small model on the CPU. usage: train.py FOLDER [idle|late|looks|thread|cuda|once STEPS]
 
+``thread``: another thread imports torch, after the agent has come.
 ``cuda``: the statistics come from the recording of an H200, see faked_cuda.py.
 """
 
@@ -7,7 +8,7 @@ import sys
 import time
 
 mode = sys.argv[2] if len(sys.argv) > 2 else "loop"
-late = mode in ("late", "looks")
+late = mode in ("late", "looks", "thread")
 if late:
     from cockpit.agent import attach
 
@@ -17,6 +18,13 @@ if mode == "looks":
 
     assert importlib.util.find_spec("torch")
     assert importlib.util.find_spec("torch")
+
+if mode == "thread":
+    import threading
+
+    importing = threading.Thread(target=lambda: __import__("torch"))
+    importing.start()
+    importing.join()
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
