@@ -14,6 +14,7 @@ from typing import ClassVar
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from cockpit.commands.ask import remove_log
@@ -29,6 +30,7 @@ from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
 from cockpit.tui.flow_app import FlowApp
+from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.screens.base import Page
 from cockpit.tui.screens.overview import OverviewScreen
@@ -221,6 +223,19 @@ class CockpitApp(FlowApp):
             findings=self._findings.known(),
         )
         self.show_view()
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,  # noqa: ARG002
+    ) -> None:
+        """A notice, never as markup: what an engine said last, a path, a key may be ``[/x]``."""
+        words = foreign(message)
+        super().notify(words, title=title, severity=severity, timeout=timeout, markup=False)
 
     def show_view(self) -> None:
         """Give the View to the page in front; a dialog in front leaves the page as it is."""

@@ -158,7 +158,7 @@ class TroubleshootScreen(FlowScreen):
         elif mode == "choose" and preview is not None and preview.lines and is_by_hand(preview):
             self._copy(preview.lines)
         elif mode == "choose" and preview is not None and preview.refusal is not None:
-            self.notify(foreign(preview.refusal), severity="warning", timeout=4, markup=False)
+            self.notify(foreign(preview.refusal), severity="warning", timeout=4)
         elif mode in ("ask", "choose"):
             self.talk.answer(FlowAnswer(option=number))
 
@@ -222,7 +222,7 @@ class TroubleshootScreen(FlowScreen):
         except CockpitError as error:
             self._sentence = str(error)
         else:
-            self.notify(f"Written: {foreign(path)}", timeout=6, markup=False)
+            self.notify(f"Written: {foreign(path)}", timeout=6)
         self.redraw()
 
     def action_cancel(self) -> None:
@@ -261,7 +261,7 @@ class TroubleshootScreen(FlowScreen):
             return
         self._field.value = ""
         words = f"Type {foreign(preview.typed or '')} to go on, esc to go back."
-        self.notify(words, severity="warning", timeout=4, markup=False)
+        self.notify(words, severity="warning", timeout=4)
 
     def _submit_command(self, value: str) -> None:
         try:
