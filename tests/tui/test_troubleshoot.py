@@ -509,6 +509,34 @@ async def test_a_dead_engine_does_not_hold_the_user():
         assert isinstance(play.app.screen, OverviewScreen)
 
 
+@pytest.mark.parametrize("name", ["confirm", "typed", "terminal"])
+async def test_a_restarted_engine_does_not_hold_the_user_at_a_confirmation(name):
+    async with stage("stray") as play:
+        await opened(play, STATES[name])
+        await play.pilot.press("escape")
+        await reply(play, error="This flow is over; start it again.")
+        assert "This flow is over" in play.text
+        await play.pilot.press("escape")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, OverviewScreen)
+        await play.pilot.press("exclamation_mark")
+        assert len(requests(play)) == 2  # the dead one does not come back
+
+
+async def test_a_leave_that_failed_once_is_tried_anew_after_the_flow_went_on():
+    async with stage("stray") as play:
+        await opened(play, STATES["again"])
+        await play.pilot.press("escape")
+        await reply(play, error="The engine is busy.")
+        await play.pilot.press("enter")
+        await reply(play, flows.choosing(done=(flows.RAN, flows.PATCHED)))
+        await play.pilot.press("escape")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, TroubleshootScreen)
+        await reply(play, flows.ended(verified=False, done=(flows.RAN, flows.PATCHED)))
+        assert "Not verified" in play.text
+
+
 async def test_the_report_is_read_copied_and_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.strftime", lambda *_: "20261130-120000")

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from cockpit.errors import CockpitError
-from cockpit.model.flow import Choose, FlowAnswer, InTerminal
+from cockpit.model.flow import Choose, FlowAnswer, FlowState, InTerminal
 from cockpit.tui.flow_report import write_report
 from cockpit.tui.flow_talk import FlowTalk
 from cockpit.tui.in_terminal import run_in_terminal
@@ -75,7 +75,8 @@ class TroubleshootScreen(FlowScreen):
 
     def __init__(self, talk: FlowTalk) -> None:
         super().__init__(talk)
-        self._tried_to_leave = False
+        self._tried_at: FlowState | None = None
+        """Where esc was said last: still there afterwards, the engine took no notice."""
 
     def action_leave(self) -> None:
         """One step back: a whole page, a field, a confirmation, at last the flow."""
@@ -85,27 +86,31 @@ class TroubleshootScreen(FlowScreen):
             self._whole = None
         elif mode in ("edit", "undo"):
             self._editing, self._undoing = None, False
-        elif mode in ("confirm", "terminal"):
-            talk.answer(FlowAnswer(declined=True))
         elif mode == "busy":
             self.cockpit.step_out_of_flow()
             return
+        elif mode in ("confirm", "terminal") and not self._was_tried():
+            talk.answer(FlowAnswer(declined=True))
         else:
             self._leave_for_good(mode)
             return
         self.redraw()
 
+    def _was_tried(self) -> bool:
+        """Whether esc got nowhere from here: an engine that was started again knows no old flow."""
+        tried, self._tried_at = self._tried_at, self.talk.state
+        return tried is not None and tried is self.talk.state and self.talk.error is not None
+
     def _leave_for_good(self, mode: Mode) -> None:
         """Where something was done its end and report are shown first, unless that fails."""
         state = self.talk.state
         if mode in ("ask", "choose"):
-            tried, self._tried_to_leave = self._tried_to_leave, True
-            if state is not None and state.done and not tried:
+            if state is not None and state.done and not self._was_tried():
                 self.talk.answer(FlowAnswer(leave=True))
                 return
-            self.talk.leave()
             if state is not None and not state.done:
                 self.notify("Left; nothing was changed.", timeout=3)
+        self.talk.leave()
         self.cockpit.leave_flow()
 
     def action_confirm(self) -> None:
