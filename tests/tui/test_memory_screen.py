@@ -391,3 +391,51 @@ async def test_a_fix_on_a_low_terminal_is_confirmed_only_after_its_end_was_seen(
         await play.pilot.press("enter")
         await play.pilot.pause(0.1)
         assert len(sent(play, DoInRun)) == 1
+
+
+async def test_a_run_with_the_pid_of_an_ended_one_is_not_shown_and_not_acted_on_under_its_name():
+    async with stage("busy", (100, 40)) as play:
+        page = await opened(play, 4711, 5)
+        snapshot = play.app.view.snapshot
+        old = next(one for one in snapshot.processes if one.pid == 4711)
+        runs = tuple(
+            replace(one, start_ticks=1, name="other.py") if one.pid == 4711 else one
+            for one in snapshot.runs
+        )
+        processes = tuple(
+            replace(one, start_ticks=1, command=("python", "other.py")) if one is old else one
+            for one in snapshot.processes
+        )
+        later = replace(
+            snapshot, taken_at="2026-11-30T12:10:00.000Z", runs=runs, processes=processes
+        )
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        assert "pid 4711 has ended; another process has its number now." in play.text
+        assert "other.py" not in play.text
+        assert "≤ driver" not in play.text
+        await play.pilot.press("d", "f")
+        assert play.app.screen is page
+        asked = len(sent(play, AskRun))
+        await play.pilot.press("t")
+        await answer(play)
+        assert len(sent(play, AskRun)) == asked
+        assert "MainThread" not in play.text
+
+
+async def test_a_run_without_gpu_memory_is_known_by_its_start_as_well():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(2)
+        page = MemoryScreen(None, 4711, play.app.run_history)
+        await play.app.push_screen(page)
+        snapshot = replace(play.app.view.snapshot, processes=())
+        for minute, ticks in ((10, 7), (11, 8)):
+            runs = tuple(
+                replace(one, start_ticks=ticks) if one.pid == 4711 else one for one in snapshot.runs
+            )
+            at = f"2026-11-30T12:{minute}:00.000Z"
+            page._process, page._born = (None, None) if ticks == 7 else (None, page._born)
+            play.app._on_tick(Tick(snapshot=replace(snapshot, taken_at=at, runs=runs)))
+            await play.pilot.pause()
+        assert "pid 4711 has ended; another process has its number now." in play.text
+        assert page._living() is None

@@ -96,6 +96,8 @@ class MemoryScreen(SubPage):
         super().__init__()
         self._pid = pid
         self._process = process
+        self._born = None if process is None else process.start_ticks
+        """With the pid its identity; None until a run or a row of that pid was seen."""
         self._history = RunHistory() if history is None else history
         self._writes = history is None
         self._tab: Tab = "bar"
@@ -126,6 +128,7 @@ class MemoryScreen(SubPage):
         view = self.cockpit.view
         rows = () if view is None else view.snapshot.processes
         self._pid, self._process = pid, next((p for p in rows if p.pid == pid), None)
+        self._born = None if self._process is None else self._process.start_ticks
         self._forget()
         if self._tab != "bar" or self._run_now() is not None:
             self._ask("segments" if self._tab == "bar" else self._tab)
@@ -168,8 +171,7 @@ class MemoryScreen(SubPage):
         """The dialog asks first."""
         from cockpit.tui.screens.attach import AttachDialog
 
-        ticks = None if self._process is None else self._process.start_ticks
-        self.app.push_screen(AttachDialog(self._pid, ticks), self._changed)
+        self.app.push_screen(AttachDialog(self._pid, self._born), self._changed)
 
     def action_fix(self) -> None:
         """The menu; the dialog of what was chosen asks once."""
@@ -202,8 +204,7 @@ class MemoryScreen(SubPage):
 
     def flow_subject(self) -> FlowSubject:
         """This run."""
-        ticks = None if self._process is None else self._process.start_ticks
-        return FlowSubject(pid=self._pid, start_ticks=ticks)
+        return FlowSubject(pid=self._pid, start_ticks=self._born)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all; attach and detach as they apply."""
@@ -219,9 +220,11 @@ class MemoryScreen(SubPage):
 
     @work(exclusive=True, exit_on_error=False)
     async def _ask(self, tab: Tab, deep: bool = False) -> None:
-        session, pid = self.cockpit.session, self._pid
+        session, pid, view = self.cockpit.session, self._pid, self.cockpit.view
         trouble: str | None = None
         try:
+            if view is not None and self._has_another(view):  # questions know a run by its pid
+                raise CockpitError(f"pid {pid} has ended.")
             if tab == "census":
                 census = await session.census(pid, deep=deep)
                 self._census = census if pid == self._pid else self._census
@@ -243,9 +246,8 @@ class MemoryScreen(SubPage):
     async def _ask_whether_python(self) -> None:
         """A plan of an attach says it, and changes nothing."""
         pid = self._pid
-        ticks = None if self._process is None else self._process.start_ticks
         try:
-            plan = await self.cockpit.session.attach_plan(pid, ticks)
+            plan = await self.cockpit.session.attach_plan(pid, self._born)
         except CockpitError:  # it has gone: the next snapshot says so
             return
         if pid == self._pid and plan.code == "not_python":
@@ -269,20 +271,28 @@ class MemoryScreen(SubPage):
         snapshot = view.snapshot
         row = next((one for one in snapshot.processes if one.pid == self._pid), None)
         if row is not None and self._is_same(row):
-            self._process = row
+            self._process, self._born = row, row.start_ticks
+        run = self._run_now()
+        if run is not None and self._born is None:
+            self._born = run.start_ticks
         return Subject(
             pid=self._pid,
             process=self._process,
-            run=next((run for run in snapshot.runs if run.pid == self._pid), None),
+            run=run,
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
             history=self._history,
             segments=self._segments,
         )
 
-    def _is_same(self, row: Process) -> bool:
+    def _is_same(self, one: Process | Run) -> bool:
         """By start time: a pid alone is no identity."""
-        known = self._process
-        return known is None or known.start_ticks in (None, row.start_ticks)
+        return one.pid == self._pid and self._born in (None, one.start_ticks)
+
+    def _has_another(self, view: View) -> bool:
+        """Its number belongs to another process by now."""
+        every = (*view.snapshot.processes, *view.snapshot.runs)
+        ours = [self._is_same(one) for one in every if one.pid == self._pid]
+        return bool(ours) and not any(ours)
 
     def _head(self, view: View, subject: Subject, width: int) -> list[Line]:
         facts = facts_line(subject, width)
@@ -290,13 +300,12 @@ class MemoryScreen(SubPage):
         known = self._history.known_at(self._pid)
         at = "–" if known is None else clock(iso(known), utc_offset_s())
         lines += state_lines(subject, width, at)
-        if subject.process is not None and subject.run is None:
-            rows = [one for one in view.snapshot.processes if one.pid == self._pid]
-            if not rows:
+        if self._has_another(view):
+            words = f" pid {self._pid} has ended; another process has its number now."
+            lines.append(((words, "warn"),))
+        elif subject.process is not None and subject.run is None:
+            if all(one.pid != self._pid for one in view.snapshot.processes):
                 lines.append(((" It holds no GPU memory any more.", "warn"),))
-            elif not self._is_same(rows[0]):
-                words = f" pid {self._pid} has ended; another process has its number now."
-                lines.append(((words, "warn"),))
         lines.append(tab_line(TABS, self._tab, width, view.glyphs))
         return [view.glyphs.finish(line) for line in lines]
 
@@ -371,7 +380,7 @@ class MemoryScreen(SubPage):
     def _run_now(self) -> Run | None:
         view = self.cockpit.view
         runs: Sequence[Run] = () if view is None else view.snapshot.runs
-        return next((run for run in runs if run.pid == self._pid), None)
+        return next((run for run in runs if self._is_same(run)), None)
 
     def _living(self) -> Run | None:
         """The run where something can still be done in it."""
