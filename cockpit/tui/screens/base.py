@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import AnyRow, Line, Row
+from cockpit.tui.render.cells import fit_line, foreign
 from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.view import View
 from cockpit.tui.widgets.line_view import FixedLines, LineView
@@ -98,7 +99,22 @@ class SubPage(Page):
         page.header = header
         page.show(rows)
         self.query_one("#title", FixedLines).show_lines([title])
-        self.query_one("#footer", FixedLines).show_lines([self.key_line(view)])
+        self.set_class(view.trouble is not None, "stale")
+        foot = [*self._why_not_live(view), self.key_line(view)]
+        footer = self.query_one("#footer", FixedLines)
+        footer.styles.height = len(foot)
+        footer.show_lines(foot)
+
+    def _why_not_live(self, view: View) -> list[Line]:
+        """A line where what stands above is not of this moment; the first page has its own words."""
+        width = self.app.size.width
+        if view.trouble is not None:
+            return [view.glyphs.finish(fit_line(((f" ! {foreign(view.trouble)}", "error"),), width))]
+        if view.paused or (view.playback is not None and view.playback.paused):
+            key = self.key_of("app.pause")
+            words = f": {key} goes on" if key else ""
+            return [((" PAUSED", "warn"), (words, "dim"))]
+        return []
 
     def show_lines(self, view: View, title: Line, lines: Iterable[Line]) -> None:
         """Fill the page with lines that have no identity."""
