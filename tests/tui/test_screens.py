@@ -427,3 +427,30 @@ async def test_the_alert_offers_to_end_no_process_that_nobody_can_see():
             page.redraw()
             await play.pilot.pause()
             assert "kill it" not in play.text
+
+
+@pytest.mark.parametrize("pane", ["processes", "gpus"])
+async def test_the_keys_work_again_when_a_terminal_was_too_small_for_a_moment(pane):
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(2)
+        await play.pilot.press(*["tab"] * (pane == "gpus"))
+        assert play.app.focused.id == pane
+        await play.pilot.resize_terminal(30, 8)
+        await play.pilot.pause()
+        assert play.text.strip() == "too small: needs 40x10"
+        await play.pilot.resize_terminal(100, 40)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        rows = play.app.screen.query_one(f"#{pane}")
+        before = rows.cursor
+        await play.pilot.press("j")
+        assert rows.cursor != before
+
+
+async def test_a_narrow_terminal_shows_no_traces_under_the_line_that_says_so():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(5)
+        await play.pilot.resize_terminal(38, 20)
+        await play.pilot.pause()
+        await play.tick()
+        assert play.text.strip() == "too small: needs 40x10"

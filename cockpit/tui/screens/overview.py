@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widget import Widget
 
 from cockpit.model.action import Target
 from cockpit.model.finding import Finding
@@ -118,6 +119,7 @@ class OverviewScreen(Page):
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
         self._heights: OverviewLayout | None = None
+        self._was_focused: Widget | None = None
         self._trouble: Alert | None = None
         self._table: Table[Seen] | None = None
 
@@ -147,8 +149,7 @@ class OverviewScreen(Page):
     def show(self, view: View) -> None:
         """All panes for this View."""
         width, height = self.app.size
-        self.set_class(too_small := width < LEAST_SIZE[0] or height < LEAST_SIZE[1], "small")
-        if too_small:
+        if self._is_too_small(width, height):
             need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
             self._fixed["title"].show_lines([((need[:width], "warn"),)])
             return
@@ -171,13 +172,23 @@ class OverviewScreen(Page):
         first = ("app.troubleshoot",) if something_to_fix(view.snapshot) else ()
         self._fixed["footer"].show_lines([self.key_line(view, first)])
 
+    def _is_too_small(self, width: int, height: int) -> bool:
+        """Then nothing but the title is there; the focus, which is lost by that, comes back."""
+        too_small = width < LEAST_SIZE[0] or height < LEAST_SIZE[1]
+        if too_small and not self.has_class("small"):
+            self._was_focused = self.focused
+        elif not too_small and self.has_class("small") and self.focused is None:
+            self.call_after_refresh(self.set_focus, self._was_focused)
+        self.set_class(too_small, "small")
+        return too_small
+
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
             return
         self._heights = layout
         self._gpus.styles.height = layout.gpus
         self._fixed["traces"].styles.height = layout.traces
-        self._fixed["traces"].display = layout.traces > 0
+        self._fixed["traces"].set_class(layout.traces == 0, "empty")
         self._fixed["events"].styles.height = layout.events
 
     def _title(self, view: View, width: int) -> Line:
