@@ -226,6 +226,31 @@ async def test_sigkill_runs_only_after_the_pid_was_typed():
         assert [one.typed for one in runs(play)] == ["4711"]
 
 
+async def test_every_signal_and_the_whole_job_are_reached_past_the_field_for_the_pid():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        seen = []
+        for keys in (["right"], ["4", "7", "right"], ["right"], ["left"], ["1", "j"], []):
+            asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+            seen.append((asked[-1].request.signal, asked[-1].request.job))
+            typed = "4711" if asked[-1].request.signal == "KILL" else None
+            answer_plan(play, typed=typed)
+            await play.pilot.pause()
+            await play.pilot.pause()
+            if len(seen) == 1:  # one before SIGKILL
+                for _ in range(3):
+                    await play.pilot.press("right")
+                    answer_plan(play)
+                    await play.pilot.pause()
+                    await play.pilot.pause()
+            await play.pilot.press(*keys)
+            await play.pilot.pause()
+        assert [signal for signal, _ in seen] == ["TERM", "KILL", "STOP", "CONT", "STOP", "STOP"]
+        assert [job for _, job in seen] == [False] * 5 + [True]
+        assert not runs(play)
+
+
 async def test_a_survivor_is_offered_sigkill_which_is_planned_anew():
     async with stage("stray", (100, 30)) as play:
         await play.tick(2)

@@ -36,9 +36,10 @@ class KillDialog(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "leave", id="kill.leave"),
         Binding("enter,y", "confirm", "do it", id="kill.confirm"),
-        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal"),
-        Binding("right,l", "signal(1)", "signal", id="kill.next_signal"),
-        Binding("j", "job", "whole job", id="kill.job"),
+        # Priority: the field has the focus where a pid has to be typed, and would take them.
+        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal", priority=True),
+        Binding("right,l", "signal(1)", "signal", id="kill.next_signal", priority=True),
+        Binding("j", "job", "whole job", id="kill.job", priority=True),
         Binding("k", "escalate", "SIGKILL", id="kill.escalate"),
         Binding("up", "scroll(-1)", "up", id="kill.up"),
         Binding("down", "scroll(1)", "down", id="kill.down"),
@@ -83,6 +84,13 @@ class KillDialog(ModalScreen[bool]):
         return bool(self._results) or self._error is not None
 
     # -- keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """In a field that holds no number the keys are for the text."""
+        if action not in ("signal", "job") or not self.is_mounted:
+            return True
+        typed = self._typed.value
+        return not (self._typed.has_focus and typed) or typed.isdigit()
 
     def action_leave(self) -> None:
         """Leave; a signal that was sent stays sent, and its result comes as an event."""
