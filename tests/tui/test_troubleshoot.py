@@ -259,6 +259,33 @@ async def test_u_lists_what_can_be_taken_back_with_what_ran():
         assert answers(play) == [FlowAnswer(undo=0)]
 
 
+@pytest.mark.parametrize("mode", ["undo", "choose"])
+async def test_another_text_begins_at_its_beginning_and_has_to_be_seen_to_its_end(mode):
+    many = [tuple(f"+{name} line {n}" for n in range(60)) for name in ("first", "second")]
+    fixes = [replace(flows.PATCH, title=f"patch {n}", lines=one) for n, one in enumerate(many)]
+    done = [
+        replace(flows.PATCHED, lines=one, undo=replace(flows.PATCHED.undo, title=f"patch {n}"))
+        for n, one in enumerate(many)
+    ]
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(*fixes, done=tuple(done)))
+        await play.pilot.press(*["u"] * (mode == "undo"))
+        await play.pilot.pause()
+        for _ in range(20):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause()
+        assert "line 59" in play.text
+        await play.pilot.press("down")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "line 0" in play.text
+        assert "line 59" not in play.text
+        if mode == "undo":
+            await play.pilot.press("enter")
+            await play.pilot.pause()
+            assert answers(play) == []
+
+
 async def test_u_without_anything_to_take_back_does_nothing():
     async with stage("stray") as play:
         await opened(play, flows.choosing())
