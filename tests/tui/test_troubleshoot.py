@@ -236,6 +236,19 @@ async def test_a_command_that_no_shell_could_read_stays_in_its_field():
         assert "enter choose" in play.text
 
 
+async def test_a_command_with_control_characters_is_not_put_into_a_field():
+    hostile = replace(flows.RERUN, lines=("cockpit run -- python \x1b]0;owned\x07 train.py",))
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(hostile, flows.RERUN))
+        await play.pilot.press("e")
+        await play.pilot.pause()
+        assert play.app.screen.mode == "choose"
+        assert "It holds control characters: it can be run, but not edited here." in play.text
+        assert "\x1b" not in play.text
+        await play.pilot.press("down", "e")
+        assert play.app.screen.mode == "edit"
+
+
 async def test_a_diff_cannot_be_edited():
     async with stage("stray") as play:
         await opened(play, flows.choosing(flows.PATCH))

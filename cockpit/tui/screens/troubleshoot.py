@@ -16,6 +16,7 @@ from textual.widgets import Input
 
 from cockpit.errors import CockpitError
 from cockpit.model.flow import Choose, FlowAnswer, FlowState, InTerminal
+from cockpit.model.text import clean
 from cockpit.tui.flow_report import write_report
 from cockpit.tui.flow_talk import FlowTalk
 from cockpit.tui.in_terminal import run_in_terminal
@@ -23,7 +24,7 @@ from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.flow_keys import can_be_edited
 from cockpit.tui.render.flow_page import Mode, Whole
-from cockpit.tui.render.flow_preview import is_by_hand, plain_text
+from cockpit.tui.render.flow_preview import command_of, is_by_hand, plain_text
 from cockpit.tui.screens.flow_screen import FlowScreen
 
 Direction = Literal["up", "down", "page_up", "page_down", "home", "end"]
@@ -176,9 +177,16 @@ class TroubleshootScreen(FlowScreen):
 
     def action_edit(self) -> None:
         """The command line in a field."""
-        if self.mode == "choose" and self._whole is None and can_be_edited(self._option()):
-            self._editing = self._place
-            self.redraw()
+        preview = self._option()
+        if self.mode != "choose" or self._whole is not None or not can_be_edited(preview):
+            return
+        assert preview is not None
+        line = command_of(preview)
+        if clean(line) == line:
+            self._editing, self._sentence = self._place, None
+        else:  # a field draws what it holds, for the terminal to obey
+            self._sentence = "It holds control characters: it can be run, but not edited here."
+        self.redraw()
 
     def action_where(self, where: Literal["tmux", "terminal"]) -> None:
         """The same command, started elsewhere than in the background; it is asked for all the same.
