@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from textual.binding import Binding
 
-from cockpit.engine.protocol import AskKillPlan, Watch
+from cockpit.engine.protocol import AskKillPlan, Tick, Watch
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
 from cockpit.tui import bindings
 from cockpit.tui.key_names import why_not
@@ -128,6 +128,23 @@ async def test_tags_stay_on_their_process_and_x_takes_all_of_them():
         asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
         assert len(asked[-1].request.targets) == 2
         assert all(one.start_ticks is not None for one in asked[-1].request.targets)
+
+
+async def test_the_tag_of_a_process_that_has_ended_is_gone_with_it():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("space")
+        (tagged,) = play.app.screen._tags.values()
+        snapshot = play.app.view.snapshot
+        rest = tuple(one for one in snapshot.processes if one.pid != tagged.pid)
+        later = replace(snapshot, taken_at="2026-11-30T12:10:00.000Z", processes=rest)
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        under = play.app.screen._under_cursor().pid
+        await play.pilot.press("x")
+        await play.pilot.pause()
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert [one.pid for one in asked[-1].request.targets] == [under]
 
 
 async def test_readonly_offers_no_kill_at_all():

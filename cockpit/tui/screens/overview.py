@@ -277,6 +277,9 @@ class OverviewScreen(Page):
 
     def _show_processes(self, view: View, width: int) -> None:
         every = view.snapshot.processes
+        if self._tags:  # of one that has ended nothing is seen: x would be for it alone
+            here = {identity(one) for one in every}
+            self._tags = {key: one for key, one in self._tags.items() if key in here}
         chosen = [one for one in every if self._filter.matches(one)] if self._filter else every
         sorted_ = ordered(chosen, self._sort, self._order)
         self._order = tuple(identity(one) for one in sorted_)
