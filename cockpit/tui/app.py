@@ -122,6 +122,7 @@ class CockpitApp(FlowApp):
         self._trouble: str | None = None
         self._silent: str | None = None
         self._heard_at: float | None = None
+        """When the last tick came; before the first one, when it was begun to wait for it."""
         self._interval_s = settings.interval_s
         self._paused = False
         self._tree = False
@@ -156,6 +157,7 @@ class CockpitApp(FlowApp):
     def on_mount(self) -> None:
         """Begin to listen; the first tick has mostly come while textual was imported."""
         self._session.open()
+        self._heard_at = monotonic()
         self.set_interval(SILENCE_CHECK_S, self._watch_silence)
         self.push_screen(OverviewScreen(self.settings))
 
@@ -168,9 +170,20 @@ class CockpitApp(FlowApp):
         if self._heard_at is None or self._trouble is not None:
             return
         silent_s = monotonic() - self._heard_at
-        if silent_s > max(SILENT_AFTER_S, 2.5 * self._interval_s) and not self._paused:
-            self._silent = f"The engine has not answered for {silent_s:.0f} s: all values are old."
+        if silent_s <= max(SILENT_AFTER_S, 2.5 * self._interval_s) or self._paused:
+            return
+        silent = f"The engine has not answered for {silent_s:.0f} s"
+        if self.view is None:
+            self._say_on_first_page(f"{silent}: nothing has been read yet.")
+        else:
+            self._silent = f"{silent}: all values are old."
             self._show_newest()
+
+    def _say_on_first_page(self, sentence: str) -> None:
+        """Before there is anything to draw."""
+        for screen in self.screen_stack:
+            if isinstance(screen, OverviewScreen) and screen.is_mounted:
+                screen.say(sentence)
 
     # -- from the session
 
@@ -192,6 +205,7 @@ class CockpitApp(FlowApp):
             self._show_newest()
         else:
             self.notify(sentence, severity="error", timeout=10)
+            self._say_on_first_page(sentence)
 
     def _on_refused(self, error: CockpitError) -> None:
         self.failure = error
@@ -325,7 +339,9 @@ class CockpitApp(FlowApp):
         self._open(HelpScreen(self.screen.active_bindings))
 
     def _open(self, page: Page) -> None:
-        if type(self.screen) is not type(page):
+        if self.view is None:
+            self.notify("Nothing has been read yet.", severity="warning", timeout=3)
+        elif type(self.screen) is not type(page):
             self.push_screen(page)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

@@ -82,3 +82,26 @@ async def test_old_values_are_dimmed_and_the_words_that_say_so_are_not(theme):
         assert look("title")[0][1] == title[0][1]
         await play.tick()
         assert look("gpus")[0][1] == gpus[0][1]
+
+
+async def test_an_engine_that_never_said_anything_is_told_and_no_page_is_blank():
+    async with stage("busy") as play:
+        play.app._heard_at -= 60
+        play.app._watch_silence()
+        await play.pilot.pause()
+        assert "! The engine has not answered for 60 s: nothing has been read yet." in play.text
+        for key in ("question_mark", "i", "l", "n"):
+            await play.pilot.press(key)
+            await play.pilot.pause()
+            assert len(play.app.screen_stack) == 2
+        assert "Nothing has been read yet." in play.text
+        await play.tick()
+        assert "has not answered" not in play.text
+
+
+async def test_an_engine_that_dies_before_its_first_words_leaves_them_standing():
+    async with stage("busy", (120, 30)) as play:
+        play.app._on_trouble(TROUBLE)
+        play.app.clear_notifications()
+        await play.pilot.pause(0.1)
+        assert f" ! {TROUBLE}" in play.text

@@ -172,6 +172,10 @@ class OverviewScreen(Page):
         first = ("app.troubleshoot",) if something_to_fix(view.snapshot) else ()
         self._fixed["footer"].show_lines([self.key_line(view, first)])
 
+    def say(self, sentence: str) -> None:
+        """Why there is nothing to show yet; the next View takes its place."""
+        self._fixed["alerts"].show_lines([((f" ! {sentence}", "error"),)])
+
     def _is_too_small(self, width: int, height: int) -> bool:
         """Then nothing but the title is there; the focus, which is lost by that, comes back."""
         too_small = width < LEAST_SIZE[0] or height < LEAST_SIZE[1]
