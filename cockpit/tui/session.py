@@ -35,7 +35,7 @@ from cockpit.engine.protocol import (
     Tick,
     Watch,
 )
-from cockpit.errors import CockpitError, LinkError, UsageError
+from cockpit.errors import CockpitError, LinkError, TargetGoneError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
@@ -120,7 +120,7 @@ class Session:
         self._send(Play(paused=paused, speed=speed, seek_s=seek_s))
 
     async def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
-        """Raises CockpitError with a sentence."""
+        """Raises CockpitError with a sentence; TargetGoneError where there is no such process."""
         id_ = next(self._ids)
         reply = await self._ask(AskDetails(id=id_, pid=pid, start_ticks=start_ticks), id_)
         return _given(reply.details)
@@ -217,7 +217,8 @@ class Session:
         finally:
             self._waiting.pop(id_, None)
         if reply.error is not None:
-            raise CockpitError(reply.error)
+            gone = reply.exit_code == TargetGoneError.exit_code
+            raise (TargetGoneError if gone else CockpitError)(reply.error)
         return reply
 
     def _send(self, message: Message) -> None:
