@@ -439,3 +439,41 @@ async def test_a_run_without_gpu_memory_is_known_by_its_start_as_well():
             await play.pilot.pause()
         assert "pid 4711 has ended; another process has its number now." in play.text
         assert page._living() is None
+
+
+async def test_each_part_has_its_own_moment():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("c")
+        await answer(play)
+        assert "as of 12:00:05" in play.text
+        await play.tick(60)
+        await play.pilot.press("t")
+        await answer(play)
+        assert "as of 12:01:05" in play.text
+        await play.pilot.press("c")  # asked anew; the answer is on its way
+        await play.pilot.pause()
+        assert "as of 12:00:05" in play.text
+        await answer(play)
+        assert "as of 12:01:05" in play.text
+
+
+async def test_what_failed_for_one_part_does_not_stand_on_the_next_one():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("c")
+        await answer(play)
+        assert "has no agent" in play.text
+        await play.pilot.press("t")
+        await play.pilot.pause()
+        assert "has no agent" not in play.text
+        assert "asking pid 4714" in play.text
+
+
+async def test_r_on_the_bar_of_a_process_without_an_agent_says_that_there_is_nothing_to_read():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("r")
+        await play.pilot.pause(0.1)
+        assert "No agent is in this process" in play.text
+        assert not [one for one in sent(play, AskRun) if one.pid == 4714]

@@ -13,7 +13,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 
 from cockpit.errors import CockpitError
-from cockpit.model.memory import Census, Segments, Stacks
+from cockpit.model.memory import Census, Question, Segments, Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_history import RunHistory
@@ -46,6 +46,14 @@ from cockpit.tui.view import View, utc_offset_s
 
 Tab = Literal["bar", "segments", "census", "history", "stacks"]
 TABS: tuple[Tab, ...] = ("bar", "segments", "census", "history", "stacks")
+_QUESTIONS: dict[Tab, Question] = {
+    "bar": "segments",
+    "segments": "segments",
+    "census": "census",
+    "history": "segments",
+    "stacks": "stacks",
+}
+"""What each part is made of."""
 PLOT_EVERY_S = 2.0
 """A plot shifts as a whole, which costs bytes: it moves every other second at the most."""
 PLOT_HEIGHT, MOST_PLOT_HEIGHT = 10, 18
@@ -108,8 +116,8 @@ class MemoryScreen(SubPage):
         self._segments: Segments | None = None
         self._census: Census | None = None
         self._stacks: Stacks | None = None
-        self._asked_at = ""
-        self._trouble: str | None = None
+        self._asked_at: dict[Question, str] = {}
+        self._troubles: dict[Question, str] = {}
         self._no_python: str | None = None
         self._plotted: tuple[object, ...] | None = None
         self._plots: list[Line] = []
@@ -123,6 +131,11 @@ class MemoryScreen(SubPage):
         else:
             self._ask_whether_python()
 
+    @property
+    def _question(self) -> Question:
+        """What the open part is an answer to."""
+        return _QUESTIONS[self._tab]
+
     def choose(self, pid: int) -> None:
         """Show another process."""
         view = self.cockpit.view
@@ -131,7 +144,7 @@ class MemoryScreen(SubPage):
         self._born = None if self._process is None else self._process.start_ticks
         self._forget()
         if self._tab != "bar" or self._run_now() is not None:
-            self._ask("segments" if self._tab == "bar" else self._tab)
+            self._ask(self._question)
         if self._run_now() is None:
             self._ask_whether_python()
         self.redraw()
@@ -142,7 +155,7 @@ class MemoryScreen(SubPage):
         """One part of the page; asked for when it is opened."""
         self._tab = tab
         if tab != "bar":
-            self._ask(tab)
+            self._ask(self._question)
         self.redraw()
 
     def action_next_tab(self, step: int) -> None:
@@ -151,7 +164,10 @@ class MemoryScreen(SubPage):
 
     def action_again(self) -> None:
         """Ask anew."""
-        self._ask("segments" if self._tab == "bar" else self._tab)
+        if self._tab == "bar" and self._living() is None:
+            self.notify("No agent is in this process: there is nothing to read again.", timeout=4)
+        else:
+            self._ask(self._question)
 
     def action_deep(self) -> None:
         """The census of every object."""
@@ -199,7 +215,7 @@ class MemoryScreen(SubPage):
 
     def _changed(self, done: bool | None) -> None:
         if done and self._run_now() is not None:
-            self._ask("segments" if self._tab == "bar" else self._tab)
+            self._ask(self._question)
         self.redraw()
 
     def flow_subject(self) -> FlowSubject:
@@ -219,16 +235,16 @@ class MemoryScreen(SubPage):
     # -- what is asked
 
     @work(exclusive=True, exit_on_error=False)
-    async def _ask(self, tab: Tab, deep: bool = False) -> None:
+    async def _ask(self, question: Question, deep: bool = False) -> None:
         session, pid, view = self.cockpit.session, self._pid, self.cockpit.view
         trouble: str | None = None
         try:
             if view is not None and self._has_another(view):  # questions know a run by its pid
                 raise CockpitError(f"pid {pid} has ended.")
-            if tab == "census":
+            if question == "census":
                 census = await session.census(pid, deep=deep)
                 self._census = census if pid == self._pid else self._census
-            elif tab == "stacks":
+            elif question == "stacks":
                 stacks = await session.stacks(pid)
                 self._stacks = stacks if pid == self._pid else self._stacks
             else:
@@ -237,10 +253,17 @@ class MemoryScreen(SubPage):
         except CockpitError as error:
             trouble = str(error)
         if pid == self._pid:
-            self._trouble = trouble
-            view = self.cockpit.view
-            self._asked_at = "" if view is None else view.snapshot.taken_at
+            self._note(question, trouble)
             self.redraw()
+
+    def _note(self, question: Question, trouble: str | None) -> None:
+        """When this was answered, or why not; what other parts say is of another moment."""
+        if trouble is not None:
+            self._troubles[question] = trouble
+            return
+        view = self.cockpit.view
+        self._troubles.pop(question, None)
+        self._asked_at[question] = "" if view is None else view.snapshot.taken_at
 
     @work(exclusive=True, group="plan", exit_on_error=False)
     async def _ask_whether_python(self) -> None:
@@ -312,13 +335,13 @@ class MemoryScreen(SubPage):
     def _body(self, view: View, subject: Subject, width: int) -> list[Line]:
         if self._tab == "bar":
             return self._bar(view, subject, width)
-        if self._trouble is not None:
-            parts = wrapped(foreign(self._trouble), width - 2)
+        answer, trouble = self._answer(view, width), self._troubles.get(self._question)
+        if trouble is not None:
+            parts = wrapped(foreign(trouble), width - 2)
             return [((f" {part}", "warn"),) for part in parts]
-        answer = self._answer(view, width)
         if answer is None:
             return [((f" asking pid {self._pid} …", "dim"),)]
-        at = clock(self._asked_at, utc_offset_s())
+        at = clock(self._asked_at.get(self._question, ""), utc_offset_s())
         return [((f" as of {at}   [r] reads again", "dim"),), *answer]
 
     def _answer(self, view: View, width: int) -> list[Line] | None:
