@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
@@ -213,12 +214,20 @@ class CockpitApp(FlowApp):
 
     def on_tick_arrived(self) -> None:
         """Draw the newest tick, unless the picture is held."""
-        if not self._paused:
+        if not self._paused or self.view is None or self.view.trouble is not None:
             self._show_newest()
         self.open_asked_flow()
 
     def _show_newest(self) -> None:
+        """The newest tick; of a picture that is held what is said about it, and nothing else."""
         tick, hello = self._newest, self._hello
+        if self.view is not None and self._paused:
+            trouble = self._trouble or self._silent
+            self.view = replace(
+                self.view, interval_s=self._interval_s, paused=True, trouble=trouble
+            )
+            self.show_view()
+            return
         if tick is None or hello is None:
             return
         self.view = View(
@@ -278,9 +287,10 @@ class CockpitApp(FlowApp):
         if self.view is not None and self.view.playback is not None:
             self._session.play(speed=self.view.playback.speed * (2.0 if step > 0 else 0.5))
             return
-        near = min(INTERVALS_S, key=lambda one: abs(one - self._interval_s))
-        index = min(max(INTERVALS_S.index(near) + step, 0), len(INTERVALS_S) - 1)
-        self._interval_s = INTERVALS_S[index]
+        now_s = self._interval_s  # as the settings have it: perhaps none of these, or beyond them
+        longer = [one for one in INTERVALS_S if one > now_s]
+        shorter = [one for one in reversed(INTERVALS_S) if one < now_s]
+        self._interval_s = next(iter(longer if step > 0 else shorter), now_s)
         self.look_at(tree=self._tree)
         self._show_newest()
 
@@ -291,11 +301,15 @@ class CockpitApp(FlowApp):
 
     def action_digit(self, digit: int) -> None:
         """Open the GPU of that number; two digits in quick succession are one number."""
+        front = self.screen
+        if self.view is None or (isinstance(front, Page) and front.OWN_DIGITS):
+            return
         now = monotonic()
-        at, text = self._digits
-        text = f"{text}{digit}" if now - at < DIGITS_WITHIN_S else str(digit)
-        self._digits = (now, text)
-        self.open_gpu(int(text))
+        at, before = self._digits
+        both = f"{before}{digit}" if now - at < DIGITS_WITHIN_S else ""
+        is_one = bool(both) and any(one.index == int(both) for one in self.view.snapshot.gpus)
+        self._digits = (now, "" if is_one else str(digit))
+        self.open_gpu(int(both) if is_one else digit)
 
     def open_gpu(self, index: int) -> None:
         """The page of one GPU; says so when there is none of that number."""

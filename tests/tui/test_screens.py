@@ -75,6 +75,59 @@ async def test_two_digits_typed_at_once_are_one_gpu(monkeypatch):
         assert play.text.startswith(" GPU 12 ")
 
 
+async def test_digits_typed_at_once_beyond_the_last_gpu_are_single_ones(monkeypatch):
+    monkeypatch.setattr("cockpit.tui.app.DIGITS_WITHIN_S", 5.0)
+    for scenario, keys, shown in (("busy", "12", 2), ("big", "123", 3), ("big", "112", 2)):
+        async with stage(scenario, (120, 40)) as play:
+            await play.tick(2)
+            gpus = {one.index for one in play.app.view.snapshot.gpus}
+            assert (12 in gpus) == (scenario == "big")
+            await play.pilot.press(*keys)
+            await play.tick()
+            assert play.text.startswith(f" GPU {shown} "), keys
+            assert "There is no GPU" not in play.text
+
+
+@pytest.mark.parametrize(
+    ("start", "key", "then"),
+    [
+        (0.1, "minus", 0.1),
+        (0.2, "minus", 0.2),
+        (0.2, "plus", 0.5),
+        (3.0, "plus", 5.0),
+        (3.0, "minus", 2.0),
+        (10.0, "plus", 10.0),
+        (30.0, "plus", 30.0),
+        (60.0, "minus", 10.0),
+    ],
+)
+async def test_plus_is_never_shorter_and_minus_never_longer(start, key, then):
+    async with stage("busy", interval_s=start) as play:
+        await play.tick(2)
+        await play.pilot.press(key)
+        assert play.app.view.interval_s == then
+
+
+async def test_another_interval_or_a_dead_engine_leaves_the_held_picture_of_its_moment():
+    async with stage("busy", (120, 40)) as play:
+        await play.tick(3)
+        await play.pilot.press("p")
+        held = play.app.view.snapshot
+        await play.tick(5)
+        await play.pilot.press("plus")
+        assert play.app.view.snapshot is held
+        assert play.app.view.interval_s == 2.0
+        play.app._on_trouble("The engine was ended by signal 9.")
+        await play.pilot.pause()
+        assert "ended by signal 9" in play.text
+        assert play.app.view.snapshot is held
+        await play.tick()  # of the next engine
+        assert "ended by signal 9" not in play.text
+        assert play.app.view.snapshot is held
+        await play.pilot.press("p")
+        assert play.app.view.snapshot is not held
+
+
 async def test_a_digit_without_a_gpu_says_so():
     async with stage("stray") as play:
         await play.tick(2)

@@ -444,6 +444,24 @@ async def test_what_runs_goes_on_when_the_page_is_left_and_is_there_again():
         assert len(requests(play)) == 2
 
 
+@pytest.mark.parametrize("name", ["ask", "choose", "confirm", "ended"])
+async def test_0_opens_no_gpu_over_a_flow(name):
+    async with stage("stray") as play:
+        await opened(play, STATES[name])
+        await play.pilot.press("0")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, TroubleshootScreen)
+
+
+async def test_only_a_fix_is_said_to_have_ended():
+    async with stage("stray") as play:
+        await play.tick(3)
+        await play.pilot.press("exclamation_mark", "escape")
+        await reply(play, flows.choosing())
+        await play.pilot.pause(0.1)
+        assert "has ended" not in play.text
+
+
 async def test_the_key_brings_it_back_from_the_pages_above_it():
     async with stage("stray", (120, 60)) as play:
         await opened(play, flows.choosing())

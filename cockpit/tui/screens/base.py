@@ -27,6 +27,9 @@ class Page(Screen[None]):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the bindings that come first in the key line; what does not fit is left out."""
 
+    OWN_DIGITS: ClassVar[bool] = False
+    """Digits are answers here, and open no GPU."""
+
     @property
     def cockpit(self) -> CockpitApp:
         """The app, by its own type."""

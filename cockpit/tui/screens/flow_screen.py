@@ -33,6 +33,7 @@ class FlowScreen(Page):
     """The drawn part of the troubleshoot page."""
 
     AUTO_FOCUS = ""
+    OWN_DIGITS = True
     DEFAULT_CSS = """
     FlowScreen #found, FlowScreen #choices { height: 1; }
     FlowScreen #preview { height: 1fr; }
