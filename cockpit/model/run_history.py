@@ -12,6 +12,7 @@ from math import copysign, isnan, nan, sqrt
 from statistics import median
 from typing import Literal, NamedTuple
 
+from cockpit.model.history import ages
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.time import moment
@@ -98,6 +99,10 @@ class RunHistory:
         if ring is None:
             return [None] * (self.count - first)
         return [_known(ring[number % self.size]) for number in range(first, self.count)]
+
+    def ages(self, count: int) -> list[float]:
+        """As :meth:`cockpit.model.history.History.ages`."""
+        return ages(self._at, self.count, count)
 
     def known_at(self, pid: int) -> float | None:
         """When the run last answered, seconds since the epoch; None: never seen to."""

@@ -128,6 +128,19 @@ async def test_another_interval_or_a_dead_engine_leaves_the_held_picture_of_its_
         assert play.app.view.snapshot is not held
 
 
+async def test_axes_and_traces_reach_as_far_back_as_their_samples_whatever_the_interval_is_now():
+    async with stage("busy", (120, 50)) as play:
+        await play.tick(61)
+        (reach,) = re.findall(r"last \d+ s", play.text)
+        await play.pilot.press("plus", "plus", "plus")
+        assert play.app.view.interval_s == 10.0
+        assert reach in play.text
+        await play.pilot.press("1")
+        await play.pilot.pause()
+        assert "-60 s" in play.text
+        assert "min" not in play.text.split("UUID")[0]
+
+
 async def test_a_digit_without_a_gpu_says_so():
     async with stage("stray") as play:
         await play.tick(2)

@@ -17,7 +17,6 @@ from tests.tui import flow_states as flows
 from tests.tui.flow_states import opened
 from tests.tui.screen_text import SilentLink, Stage, stage
 from tests.tui.test_memory_screen import opened as memory_opened
-from tests.tui.test_memory_screen import sent
 from tests.tui.test_screens import answer_plan, runs, utc
 
 __all__ = ["utc"]

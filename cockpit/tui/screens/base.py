@@ -112,7 +112,9 @@ class SubPage(Page):
         """A line where what stands above is not of this moment; the first page has its own words."""
         width = self.app.size.width
         if view.trouble is not None:
-            return [view.glyphs.finish(fit_line(((f" ! {foreign(view.trouble)}", "error"),), width))]
+            return [
+                view.glyphs.finish(fit_line(((f" ! {foreign(view.trouble)}", "error"),), width))
+            ]
         if view.paused or (view.playback is not None and view.playback.paused):
             key = self.key_of("app.pause")
             words = f": {key} goes on" if key else ""

@@ -313,7 +313,7 @@ class MemoryScreen(SubPage):
 
     def _has_another(self, view: View) -> bool:
         """Its number belongs to another process by now."""
-        every = (*view.snapshot.processes, *view.snapshot.runs)
+        every: tuple[Process | Run, ...] = (*view.snapshot.processes, *view.snapshot.runs)
         ours = [self._is_same(one) for one in every if one.pid == self._pid]
         return bool(ours) and not any(ours)
 
@@ -396,7 +396,7 @@ class MemoryScreen(SubPage):
             self._plots = []
             for device in run.devices[:MOST_PLOTS]:
                 total = place_of(gpus.get(device.gpu)).total_bytes
-                series = Series(self._history, self._pid, device.gpu, total, view.interval_s)
+                series = Series(self._history, self._pid, device.gpu, total)
                 self._plots += series.lines(width - 1, height, view.glyphs)
         return self._plots
 

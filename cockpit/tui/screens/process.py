@@ -95,9 +95,7 @@ class ProcessScreen(SubPage):
         gone = [] if found else self._old_lines(view)
         told = mentions(view.snapshot, width, view.glyphs, pid=self._process.pid)
         body = self._body(view, width)
-        self.show_lines(
-            view, title, [*gone, *told, *(body if found else map(toned_down, body))]
-        )
+        self.show_lines(view, title, [*gone, *told, *(body if found else map(toned_down, body))])
 
     def _old_lines(self, view: View) -> list[Line]:
         since = seconds_since(self._seen_at, moment(view.snapshot.taken_at))
