@@ -90,7 +90,7 @@ class History:
         return ages(self._at, self.count, count)
 
     def reach_s(self, samples: int, interval_s: float) -> float:
-        """How far the last ``samples`` reach back; ``interval_s`` for each that is still to come."""
+        """How far the last ``samples`` reach back; ``interval_s`` for each still to come."""
         known = self.ages(samples + 1)
         missing = samples - max(0, len(known) - 1)
         return (-known[0] if known else 0.0) + missing * interval_s

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cockpit.tui.render.alerts import Alert
+from cockpit.tui.render.finding_rows import listed
 from cockpit.tui.screens.finding import FindingScreen
 from cockpit.tui.screens.findings import FindingsScreen
 from cockpit.tui.screens.gpu import GpuScreen
@@ -302,3 +304,11 @@ async def test_the_pages_of_a_gpu_and_of_a_process_say_what_is_found_about_them(
         await play.tick()
         assert isinstance(play.app.screen, ProcessScreen)
         assert "! Rank 0 never called the collective" in play.text.splitlines()[1]
+
+
+def test_an_alert_keeps_its_key_when_an_earlier_one_clears():
+    three = [Alert("warning", f"GPU {n} slow", n) for n in range(3)]
+    twice = [Alert("warning", "GPU 2 hot", 2)]
+    before = [row.key for row in listed((), [*three, *twice], ())]
+    assert len(set(before)) == 4
+    assert [row.key for row in listed((), [*three[1:], *twice], ())] == before[1:]

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach, Tick
 from cockpit.model.memory import AttachPlan, RunOutcome
+from cockpit.tui.line import plain
 from cockpit.tui.messages import RowChosen
 from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
@@ -477,3 +478,14 @@ async def test_r_on_the_bar_of_a_process_without_an_agent_says_that_there_is_not
         await play.pilot.pause(0.1)
         assert "No agent is in this process" in play.text
         assert not [one for one in sent(play, AskRun) if one.pid == 4714]
+
+
+async def test_the_menu_of_fixes_scrolls_on_a_low_terminal_and_keeps_its_keys():
+    async with stage("busy", (60, 16)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", "G")
+        await play.pilot.pause(0.1)
+        fixes = play.app.screen.query_one("#fixes")
+        assert fixes.top > 0
+        assert plain(fixes.cursor_row.line).strip()[:20] in play.text
+        assert "enter look at it" in play.text

@@ -13,6 +13,7 @@ from textual.binding import Binding
 from cockpit.engine.protocol import AskKillPlan, Tick, Watch
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
 from cockpit.tui import bindings
+from cockpit.tui.filter import parse
 from cockpit.tui.key_names import why_not
 from cockpit.tui.screens.kill import KillDialog
 from cockpit.tui.screens.overview import OverviewScreen
@@ -562,3 +563,28 @@ async def test_a_narrow_terminal_shows_no_traces_under_the_line_that_says_so():
         await play.pilot.pause()
         await play.tick()
         assert play.text.strip() == "too small: needs 40x10"
+
+
+@pytest.mark.parametrize("away", ["tab", "click"])
+async def test_a_filter_that_was_left_does_not_lie_over_the_keys(away):
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("slash", "m")
+        if away == "tab":
+            await play.pilot.press("tab")
+        else:
+            await play.pilot.click("#processes", offset=(5, 3))
+        await play.pilot.pause()
+        assert "? help  / filter" in play.text.splitlines()[-1]
+        await play.pilot.press("slash", "l")
+        assert play.app.screen._filter.describe() == parse("ml").describe()
+
+
+async def test_without_a_driver_a_tick_lays_nothing_out_anew(monkeypatch):
+    async with stage("nodriver", (100, 30)) as play:
+        await play.tick(3)
+        page, laid_out = play.app.screen, []
+        old = page._refresh_layout
+        monkeypatch.setattr(page, "_refresh_layout", lambda *a: (laid_out.append(1), old(*a)))
+        await play.tick(5)
+        assert laid_out == []

@@ -109,7 +109,7 @@ class SubPage(Page):
         footer.show_lines(foot)
 
     def _why_not_live(self, view: View) -> list[Line]:
-        """A line where what stands above is not of this moment; the first page has its own words."""
+        """A line where what stands above is not of this moment."""
         width = self.app.size.width
         if view.trouble is not None:
             return [

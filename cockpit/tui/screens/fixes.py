@@ -29,7 +29,7 @@ class FixMenu(ModalScreen[Fix | None]):
     AUTO_FOCUS = "#fixes"
     DEFAULT_CSS = """
     FixMenu { align: center middle; background: transparent; }
-    FixMenu #fixes { height: auto; }
+    FixMenu #fixes { height: auto; max-height: 55vh; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f", "dismiss(None)", "leave", id="fixes.leave"),

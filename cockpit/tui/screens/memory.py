@@ -323,12 +323,12 @@ class MemoryScreen(SubPage):
         known = self._history.known_at(self._pid)
         at = "–" if known is None else clock(iso(known), utc_offset_s())
         lines += state_lines(subject, width, at)
+        is_listed = any(one.pid == self._pid for one in view.snapshot.processes)
         if self._has_another(view):
             words = f" pid {self._pid} has ended; another process has its number now."
             lines.append(((words, "warn"),))
-        elif subject.process is not None and subject.run is None:
-            if all(one.pid != self._pid for one in view.snapshot.processes):
-                lines.append(((" It holds no GPU memory any more.", "warn"),))
+        elif subject.process is not None and subject.run is None and not is_listed:
+            lines.append(((" It holds no GPU memory any more.", "warn"),))
         lines.append(tab_line(TABS, self._tab, width, view.glyphs))
         return [view.glyphs.finish(line) for line in lines]
 

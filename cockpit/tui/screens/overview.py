@@ -7,6 +7,7 @@ file should be: every pane and every key of the first page meet here, in methods
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -158,13 +159,16 @@ class OverviewScreen(Page):
         metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
         processes = len(view.snapshot.processes)
         layout = overview(width, height, len(gpus), len(gpus) * len(metrics), processes)
+        panel = self._driver_panel(view, width)
+        if panel is not None:  # the height once: another one is a new layout of the whole page
+            layout = replace(layout, gpus=min(len(panel), max(3, height // 2)))
         self._resize_panes(layout)
         found = alerts(view.snapshot)
         self._fixed["title"].show_lines([self._title(view, width)])
         self._fixed["host"].show_lines(
             [host_line(view.snapshot.host, width, view.glyphs, view.history)]
         )
-        self._show_gpus(view, width, layout)
+        self._show_gpus(view, width, layout, panel)
         self._show_traces(view, width, layout, metrics)
         self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
         self._show_processes(view, width)
@@ -207,14 +211,20 @@ class OverviewScreen(Page):
         )
         return title_line(view.snapshot, state, width, view.glyphs)
 
-    def _show_gpus(self, view: View, width: int, layout: OverviewLayout) -> None:
+    def _driver_panel(self, view: View, width: int) -> list[Line] | None:
+        """What stands where the GPUs would, when there is no driver."""
+        error = view.snapshot.driver.error
+        if error is None or view.snapshot.gpus:
+            return None
+        return driver_panel(error, width, view.glyphs)
+
+    def _show_gpus(
+        self, view: View, width: int, layout: OverviewLayout, panel: Sequence[Line] | None
+    ) -> None:
         snapshot = view.snapshot
-        if snapshot.driver.error is not None and not snapshot.gpus:
-            lines = driver_panel(snapshot.driver.error, width, view.glyphs)
-            self._gpus.styles.height = min(len(lines), max(3, self.app.size.height // 2))
-            self._heights = None
+        if panel is not None:
             self._gpus.header = None
-            self._gpus.show(Row(("panel", number), line) for number, line in enumerate(lines))
+            self._gpus.show(Row(("panel", number), line) for number, line in enumerate(panel))
             return
         rows = gpu_lines(
             snapshot.gpus,
@@ -370,6 +380,7 @@ class OverviewScreen(Page):
         self._tags.clear()
         self._filter = Filter()
         self.query_one(FilterInput).value = ""
+        self.query_one(FilterInput).remove_class("open")
         self.redraw()
 
     def action_filter(self) -> None:
@@ -503,6 +514,11 @@ class OverviewScreen(Page):
         """Filter while it is typed."""
         self._filter, self._order = parse(event.text), ()
         self.redraw()
+
+    @on(events.DescendantBlur, "#filter")
+    def filter_left(self) -> None:
+        """Other keys are on now."""
+        self.call_after_refresh(self.redraw)
 
     @on(FilterClosed)
     def filter_closed(self, event: FilterClosed) -> None:
