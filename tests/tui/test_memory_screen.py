@@ -489,3 +489,15 @@ async def test_the_menu_of_fixes_scrolls_on_a_low_terminal_and_keeps_its_keys():
         assert fixes.top > 0
         assert plain(fixes.cursor_row.line).strip()[:20] in play.text
         assert "enter look at it" in play.text
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+async def test_no_sentence_names_the_key_of_the_fixes_where_it_is_off(readonly):
+    async with stage("busy", (120, 60), readonly=readonly) as play:
+        await opened(play, 4711, 30)
+        shown = play.text
+        assert "cannot be given back by empty_cache" in shown
+        await play.pilot.press("h")
+        await answer(play)
+        assert "known only while they are recorded" in play.text
+        assert ("[f]" in shown, "[f]" in play.text) == (not readonly, not readonly)

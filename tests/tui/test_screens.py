@@ -12,6 +12,7 @@ from textual.binding import Binding
 
 from cockpit.engine.protocol import AskKillPlan, Tick, Watch
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
+from cockpit.model.process import Relative
 from cockpit.tui import bindings
 from cockpit.tui.filter import parse
 from cockpit.tui.key_names import why_not
@@ -588,3 +589,44 @@ async def test_without_a_driver_a_tick_lays_nothing_out_anew(monkeypatch):
         monkeypatch.setattr(page, "_refresh_layout", lambda *a: (laid_out.append(1), old(*a)))
         await play.tick(5)
         assert laid_out == []
+
+
+async def test_a_key_that_finds_no_process_says_so():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(3)
+        snapshot = play.app.view.snapshot
+        ppid = next(one.ppid for one in snapshot.processes if one.ppid)
+        await play.pilot.press("t")
+        parent = Relative(pid=ppid, ppid=1, name="torchrun", command=("torchrun", "x.py"))
+        later = replace(snapshot, taken_at="2026-11-30T12:10:00.000Z")
+        play.app._on_tick(Tick(snapshot=later, relatives=(parent,)))
+        await play.pilot.pause()
+        rows = play.app.screen._processes
+        for key in ("m", "a", "e", "enter", "x", "space"):
+            rows.cursor = ("relative", ppid)
+            await play.pilot.press(key)
+            await play.pilot.pause(0.05)
+            assert "Only a parent is under the cursor" in play.text, key
+            assert len(play.app.screen_stack) == 2
+            play.app.clear_notifications()
+            await play.pilot.pause(0.05)
+
+
+@pytest.mark.parametrize("key", ["m", "a", "e", "x"])
+async def test_a_key_over_an_empty_table_says_so(key):
+    async with stage("nodriver", (100, 30)) as play:
+        await play.tick(2)
+        later = replace(play.app.view.snapshot, taken_at="2026-11-30T12:10:00.000Z", processes=())
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        await play.pilot.press(key)
+        await play.pilot.pause(0.1)
+        assert "No process is under the cursor." in play.text
+
+
+async def test_the_tree_says_that_it_waits_for_the_filter():
+    async with stage("busy", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("slash", *"ml", "enter", "t")
+        await play.pilot.pause(0.1)
+        assert "The tree is shown when the filter is off." in play.text

@@ -194,8 +194,7 @@ class MemoryScreen(SubPage):
         from cockpit.tui.screens.fixes import FixMenu
 
         run, view = self._living(), self.cockpit.view
-        if run is None or view is None:
-            self.notify("No agent is in this process: press a to attach.", timeout=4)
+        if run is None or view is None:  # the key is off then
             return
         framework = None if self._process is None else self._process.framework
         fixes = fixes_of(run, self._sum(run), framework)
@@ -305,6 +304,7 @@ class MemoryScreen(SubPage):
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
             history=self._history,
             segments=self._segments,
+            offers_actions=self.cockpit.offers_actions,
         )
 
     def _is_same(self, one: Process | Run) -> bool:
@@ -366,7 +366,8 @@ class MemoryScreen(SubPage):
         if self._tab == "history" and self._segments is not None:
             parts = wrapped(foreign(self._segments.sentence or ""), width - 2)
             why: list[Line] = [((f" {part}", "warn"),) for part in parts if part]
-            return [*why, *site_lines(self._segments.sites, width, glyphs)]
+            offers = self.cockpit.offers_actions
+            return [*why, *site_lines(self._segments.sites, width, glyphs, offers)]
         return None
 
     def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:

@@ -347,6 +347,8 @@ class OverviewScreen(Page):
     def action_tree(self) -> None:
         """Under their parents, or flat."""
         self._tree = not self._tree
+        if self._tree and self._filter:
+            self.notify("The tree is shown when the filter is off.", timeout=3)
         self.cockpit.look_at(tree=self._tree)
         self.redraw()
 
@@ -367,7 +369,7 @@ class OverviewScreen(Page):
 
     def action_tag(self) -> None:
         """Tag or untag the row, and go to the next."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             key = identity(process)
             if self._tags.pop(key, None) is None:
@@ -406,7 +408,7 @@ class OverviewScreen(Page):
         if targets:
             self.app.push_screen(KillDialog(targets), self._killed)
         else:
-            self.notify("No process is under the cursor.", severity="warning", timeout=3)
+            self._say_no_process()
 
     def _killed(self, signalled: bool | None) -> None:
         if signalled:
@@ -431,7 +433,7 @@ class OverviewScreen(Page):
 
     def action_memory(self) -> None:
         """The memory page of the row under the cursor."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.memory import MemoryScreen
 
@@ -439,7 +441,7 @@ class OverviewScreen(Page):
 
     def action_attach(self) -> None:
         """The dialog for the row under the cursor."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.attach import AttachDialog
 
@@ -450,7 +452,7 @@ class OverviewScreen(Page):
         self._open_process("environment")
 
     def _open_process(self, part: Part) -> None:
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.process import ProcessScreen
 
@@ -471,6 +473,19 @@ class OverviewScreen(Page):
         if view is None:
             return None
         return next((one for one in view.snapshot.processes if identity(one) == key), None)
+
+    def _chosen(self) -> Process | None:
+        """The process under the cursor; a key that finds none there says so."""
+        process = self._under_cursor()
+        if process is None:
+            self._say_no_process()
+        return process
+
+    def _say_no_process(self) -> None:
+        parent = self._processes.cursor is not None
+        words = "Only a parent is under the cursor: it uses no GPU." if parent else ""
+        words = words or "No process is under the cursor."
+        self.notify(words, severity="warning", timeout=3)
 
     # -- messages
 
