@@ -501,3 +501,46 @@ async def test_no_sentence_names_the_key_of_the_fixes_where_it_is_off(readonly):
         await answer(play)
         assert "known only while they are recorded" in play.text
         assert ("[f]" in shown, "[f]" in play.text) == (not readonly, not readonly)
+
+
+async def test_answers_and_troubles_of_another_run_are_not_shown_whatever_was_asked():
+    async with stage("busy") as play:
+        page = await opened(play, 4711, 3)
+        for key, question in (("c", "census"), ("t", "stacks"), ("s", "segments")):
+            await play.pilot.press(key)
+            await play.pilot.pause()
+            session = play.app._session
+            asked = [one for one in sent(play, AskRun) if one.question == question][-1]
+            page._pid = 4712  # as choose() has it, with the answer on its way
+            page._forget()
+            answer_ = play.machine.ask_run(4711, question, False)
+            session._dispatch(Reply(id=asked.id, **{question: answer_}))
+            await play.pilot.pause()
+            assert (page._census, page._stacks, page._segments) == (None, None, None)
+            page._pid = 4711
+            await play.pilot.press("b", key)
+            await play.pilot.pause()
+            asked = [one for one in sent(play, AskRun) if one.question == question][-1]
+            page._pid = 4712
+            session._dispatch(Reply(id=asked.id, error="no"))
+            await play.pilot.pause()
+            assert page._troubles == {}
+            page._pid = 4711
+
+
+async def test_a_question_that_changes_has_to_be_seen_to_its_end_anew():
+    async with stage("busy", (40, 12)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", *["down"] * 7, "enter")
+        await play.pilot.pause(0.2)
+        for _ in range(12):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause(0.1)
+        assert play.app.screen._seen_whole
+        for _ in range(12):
+            await play.pilot.press("pageup")
+        await play.pilot.press("left")
+        await play.pilot.pause(0.1)
+        assert not play.app.screen._seen_whole
+        await play.pilot.press("enter")
+        assert not sent(play, DoInRun)

@@ -630,3 +630,55 @@ async def test_the_tree_says_that_it_waits_for_the_filter():
         await play.pilot.press("slash", *"ml", "enter", "t")
         await play.pilot.pause(0.1)
         assert "The tree is shown when the filter is off." in play.text
+
+
+async def test_the_kill_dialog_names_its_keys_as_they_are_bound():
+    keys = {"kill.job": "J", "kill.confirm": "f2", "kill.leave": "f3", "kill.next_signal": "n"}
+    async with stage("stray", (100, 30), keys=keys) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause(0.2)
+        for hint in ("f2 send SIGTERM", "f3 leave it alone", "J the whole job", "← n another"):
+            assert hint in play.text
+        await play.pilot.press("enter")
+        assert not runs(play)
+        await play.pilot.press("f2")
+        assert len(runs(play)) == 1
+
+
+async def test_a_plan_for_a_signal_that_is_not_asked_for_any_more_is_not_shown():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        dialog = play.app.screen
+        first = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)][-1]
+        dialog._request = replace(first.request, signal="INT")  # while the answer is on its way
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert dialog._plan is None
+        await play.pilot.press("enter")
+        assert not runs(play)
+
+
+async def test_a_typed_pid_is_for_the_plan_below_whose_end_was_seen():
+    async with stage("stray", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        many = tuple(
+            PlannedTarget(
+                pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30
+            )
+            for n in range(30)
+        )
+        answer_plan(play, signal="KILL", typed="30", targets=many)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("3", "0", "enter")
+        assert not runs(play)
+        for _ in range(8):
+            await play.pilot.press("pagedown")
+        await play.pilot.press("enter")
+        assert [one.typed for one in runs(play)] == ["30"]

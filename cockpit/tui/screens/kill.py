@@ -22,7 +22,7 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
-from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.dialog import keys_of, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class KillDialog(ModalScreen[bool]):
 
     AUTO_FOCUS = ""  # the field is hidden until something has to be typed
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "leave", id="kill.leave"),
-        Binding("enter,y", "confirm", "do it", id="kill.confirm"),
+        Binding("escape,q", "leave", "leave", id="kill.leave", key_display="esc"),
+        Binding("enter,y", "confirm", "do it", id="kill.confirm", key_display="enter"),
         # Priority: the field has the focus where a pid has to be typed, and would take them.
         Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal", priority=True),
         Binding("right,l", "signal(1)", "signal", id="kill.next_signal", priority=True),
@@ -68,6 +68,8 @@ class KillDialog(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Ask for the plan at once."""
         self._typed.display = False
+        # Only when it is laid out is it known what fits, and whether the end was seen.
+        self.watch(self._body_view, "virtual_size", self._show_keys, init=False)
         self._show()
         self._ask_plan()
 
@@ -271,17 +273,21 @@ class KillDialog(ModalScreen[bool]):
         return lines
 
     def _hints(self) -> list[Hint]:
+        leave, confirm = keys_of(self, "kill.leave"), keys_of(self, "kill.confirm")
         if self._busy:
-            return [("esc", "leave; the result comes as an event")]
+            return [(leave, "leave; the result comes as an event")]
         if self._is_done:
             offer = any(one.offer_kill for one in self._results)
-            return [("enter", "close"), *([("k", "send SIGKILL")] if offer else [])]
-        hints: list[Hint] = [("esc", "leave it alone")]
+            kill = [(keys_of(self, "kill.escalate"), "send SIGKILL")] if offer else []
+            return [(confirm, "close"), *kill]
+        hints: list[Hint] = [(leave, "leave it alone")]
         if self._can_run_plan():
             enter = f"send SIG{self._request.signal}" if self._seen_whole else "see the rest first"
-            hints.insert(0, ("enter", enter))
-            hints.append(("← →", "another signal"))
+            in_field = self._typed.display  # which takes enter, whatever confirms elsewhere
+            hints.insert(0, ("enter" if in_field else confirm, enter))
+            step = keys_of(self, "kill.previous_signal", "kill.next_signal")
+            hints.append((step, "another signal"))
         if not self._seen_whole:
-            hints.append(("↑ ↓", "scroll"))
+            hints.append((keys_of(self, "kill.up", "kill.down"), "scroll"))
         job = "only these" if self._request.job else "the whole job"
-        return [*hints, ("j", job)]
+        return [*hints, (keys_of(self, "kill.job"), job)]

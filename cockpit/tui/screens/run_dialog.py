@@ -21,7 +21,7 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.fix_lines import outcome_lines
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
-from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.dialog import keys_of, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class RunDialog(ModalScreen[bool]):
     RunDialog #plan, RunDialog #keys { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,n", "leave", "leave", id="dialog.leave"),
-        Binding("enter,y", "confirm", "do it", id="dialog.confirm"),
+        Binding("escape,q,n", "leave", "leave", id="dialog.leave", key_display="esc"),
+        Binding("enter,y", "confirm", "do it", id="dialog.confirm", key_display="enter"),
         Binding("u", "undo", "undo", id="dialog.undo"),
         Binding("up", "scroll(-1)", "up", id="dialog.up"),
         Binding("down", "scroll(1)", "down", id="dialog.down"),
@@ -66,6 +66,8 @@ class RunDialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """The question stands there at once."""
+        # Only when it is laid out is it known what fits, and whether the end was seen.
+        self.watch(self.query_one("#plan", FixedLines), "virtual_size", self._show_keys, init=False)
         self.show()
 
     @property
@@ -193,7 +195,7 @@ class RunDialog(ModalScreen[bool]):
         hints = self._hints()
         plan = self.query_one("#plan", FixedLines)
         if len(plan.rows) > plan.body_height > 0:
-            hints.append(("↑ ↓", "scroll"))
+            hints.append((keys_of(self, "dialog.up", "dialog.down"), "scroll"))
         width = text_width(self.app.size.width)
         lines = key_lines(hints, width, view.glyphs)
         self.query_one("#keys", FixedLines).show_lines([(), *lines])
@@ -210,14 +212,16 @@ class RunDialog(ModalScreen[bool]):
         return lines
 
     def _hints(self) -> list[Hint]:
+        leave, confirm = keys_of(self, "dialog.leave"), keys_of(self, "dialog.confirm")
         if self._busy:
-            return [("esc", "leave; it goes on")]
+            return [(leave, "leave; it goes on")]
         if self.is_over:
             can_undo = self._outcome is not None and self._outcome.undo is not None
-            return [("enter", "close"), *([("u", "undo")] if can_undo else [])]
-        hints: list[Hint] = [*self.more_hints(), ("esc", "leave it alone")]
+            undo = [(keys_of(self, "dialog.undo"), "undo")] if can_undo else []
+            return [(confirm, "close"), *undo]
+        hints: list[Hint] = [*self.more_hints(), (leave, "leave it alone")]
         yes = self.yes() if self._seen_whole else "see the rest first"
-        return [("enter", yes), *hints] if self.can_confirm() else hints
+        return [(confirm, yes), *hints] if self.can_confirm() else hints
 
 
 def sentence_lines(text: str, width: int, glyphs: Glyphs) -> list[Line]:
