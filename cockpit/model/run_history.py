@@ -111,11 +111,6 @@ class RunHistory:
             return None
         return _known(self._at[number % self.size])
 
-    def known_span_s(self, pid: int, gpu: int) -> float:
-        """From the first known sample to the newest."""
-        at = [t for t, _ in self._points(pid, gpu, "reserved")]
-        return at[-1] - at[0] if at else 0.0
-
     def per_minute(self, pid: int, gpu: int, metric: RunMetric = "retries") -> float | None:
         """How fast a counter went up during the last minute; None with less than two samples."""
         points = self._points(pid, gpu, metric)
