@@ -1,1 +1,1 @@
-"""Ways into a running process (a later issue): launch, ptrace, remote_exec, stacks."""
+"""Ways into a running process and out of it: launch, ptrace, remote_exec, stacks."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from cockpit.model.gpu import Gpu
 from cockpit.model.snapshot import Snapshot
+from cockpit.model.time import moment
 
 Metric = Literal["util", "vram", "power", "temp", "cpu"]
 """Percent, percent of the memory, W, °C; ``cpu`` (percent) is the host's."""
@@ -22,6 +23,14 @@ HOST = -1
 """Stands where the number of a GPU stands, for the host's own values."""
 
 
+def ages(at: array[float], written: int, count: int) -> list[float]:
+    """Of the newest ``count`` places of a ring of times: seconds after the newest, oldest first."""
+    size = len(at)
+    first = max(0, written - min(count, size))
+    newest = at[(written - 1) % size]
+    return [at[number % size] - newest for number in range(first, written)]
+
+
 class History:
     """Rings of the last ``size`` samples."""
 
@@ -29,6 +38,7 @@ class History:
         self.size = size
         self.count = 0
         """Samples written so far; the newest is number ``count - 1``."""
+        self._at = array("d", [nan]) * size
         self._rings: dict[tuple[int, Metric], array[float]] = {}
         self._newest_at = ""
 
@@ -40,6 +50,7 @@ class History:
             self.clear()
         self._newest_at = snapshot.taken_at
         slot = self.count % self.size
+        self._at[slot] = moment(snapshot.taken_at) or 0.0
         for ring in self._rings.values():
             ring[slot] = nan
         self._write(HOST, "cpu", slot, snapshot.host.cpu_pct)
@@ -70,6 +81,19 @@ class History:
         start, end = first % self.size, (self.count - 1) % self.size + 1
         kept = ring[start:end] if start < end else ring[start:] + ring[:end]
         return [value if value == value else None for value in kept]  # nan differs from itself
+
+    def ages(self, count: int) -> list[float]:
+        """Seconds from the newest sample to each of the newest ``count``, oldest first: at most 0.
+
+        The interval may have been another one meanwhile, and an engine may have been gone.
+        """
+        return ages(self._at, self.count, count)
+
+    def reach_s(self, samples: int, interval_s: float) -> float:
+        """How far the last ``samples`` reach back; ``interval_s`` for each still to come."""
+        known = self.ages(samples + 1)
+        missing = samples - max(0, len(known) - 1)
+        return (-known[0] if known else 0.0) + missing * interval_s
 
     def latest(self, gpu: int, metric: Metric) -> float | None:
         """The newest sample."""

@@ -1,4 +1,4 @@
-"""One attached PyTorch run: what its own allocator says. Filled by the agent (a later issue)."""
+"""One attached PyTorch run: what its own allocator says. Filled by the agent."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from math import copysign, isnan, nan, sqrt
 from statistics import median
 from typing import Literal, NamedTuple
 
+from cockpit.model.history import ages
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.time import moment
@@ -99,17 +100,16 @@ class RunHistory:
             return [None] * (self.count - first)
         return [_known(ring[number % self.size]) for number in range(first, self.count)]
 
+    def ages(self, count: int) -> list[float]:
+        """As :meth:`cockpit.model.history.History.ages`."""
+        return ages(self._at, self.count, count)
+
     def known_at(self, pid: int) -> float | None:
         """When the run last answered, seconds since the epoch; None: never seen to."""
         number = self._last.get(pid)
         if number is None or number < self.count - self.size:
             return None
         return _known(self._at[number % self.size])
-
-    def known_span_s(self, pid: int, gpu: int) -> float:
-        """From the first known sample to the newest."""
-        at = [t for t, _ in self._points(pid, gpu, "reserved")]
-        return at[-1] - at[0] if at else 0.0
 
     def per_minute(self, pid: int, gpu: int, metric: RunMetric = "retries") -> float | None:
         """How fast a counter went up during the last minute; None with less than two samples."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from cockpit.commands.ask import remove_log
@@ -29,6 +31,7 @@ from cockpit.settings import Settings
 from cockpit.tui import theme
 from cockpit.tui.driver import QuickDriver
 from cockpit.tui.flow_app import FlowApp
+from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.screens.base import Page
 from cockpit.tui.screens.overview import OverviewScreen
@@ -123,6 +126,7 @@ class CockpitApp(FlowApp):
         self._trouble: str | None = None
         self._silent: str | None = None
         self._heard_at: float | None = None
+        """When the last tick came; before the first one, when it was begun to wait for it."""
         self._interval_s = settings.interval_s
         self._paused = False
         self._tree = False
@@ -158,6 +162,7 @@ class CockpitApp(FlowApp):
     def on_mount(self) -> None:
         """Begin to listen; the first tick has mostly come while textual was imported."""
         self._session.open()
+        self._heard_at = monotonic()
         self.set_interval(SILENCE_CHECK_S, self._watch_silence)
         self.push_screen(OverviewScreen(self.settings))
 
@@ -170,9 +175,20 @@ class CockpitApp(FlowApp):
         if self._heard_at is None or self._trouble is not None:
             return
         silent_s = monotonic() - self._heard_at
-        if silent_s > max(SILENT_AFTER_S, 2.5 * self._interval_s) and not self._paused:
-            self._silent = f"The engine has not answered for {silent_s:.0f} s: all values are old."
+        if silent_s <= max(SILENT_AFTER_S, 2.5 * self._interval_s) or self._paused:
+            return
+        silent = f"The engine has not answered for {silent_s:.0f} s"
+        if self.view is None:
+            self._say_on_first_page(f"{silent}: nothing has been read yet.")
+        else:
+            self._silent = f"{silent}: all values are old."
             self._show_newest()
+
+    def _say_on_first_page(self, sentence: str) -> None:
+        """Before there is anything to draw."""
+        for screen in self.screen_stack:
+            if isinstance(screen, OverviewScreen) and screen.is_mounted:
+                screen.say(sentence)
 
     # -- from the session
 
@@ -194,6 +210,7 @@ class CockpitApp(FlowApp):
             self._show_newest()
         else:
             self.notify(sentence, severity="error", timeout=10)
+            self._say_on_first_page(sentence)
 
     def _on_refused(self, error: CockpitError) -> None:
         self.failure = error
@@ -201,12 +218,20 @@ class CockpitApp(FlowApp):
 
     def on_tick_arrived(self) -> None:
         """Draw the newest tick, unless the picture is held."""
-        if not self._paused:
+        if not self._paused or self.view is None or self.view.trouble is not None:
             self._show_newest()
         self.open_asked_flow()
 
     def _show_newest(self) -> None:
+        """The newest tick; of a picture that is held what is said about it, and nothing else."""
         tick, hello = self._newest, self._hello
+        if self.view is not None and self._paused:
+            trouble = self._trouble or self._silent
+            self.view = replace(
+                self.view, interval_s=self._interval_s, paused=True, trouble=trouble
+            )
+            self.show_view()
+            return
         if tick is None or hello is None:
             return
         self.view = View(
@@ -225,6 +250,19 @@ class CockpitApp(FlowApp):
             findings=self._findings.known(),
         )
         self.show_view()
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,  # noqa: ARG002
+    ) -> None:
+        """A notice, never as markup: what an engine said last, a path, a key may be ``[/x]``."""
+        words = foreign(message)
+        super().notify(words, title=title, severity=severity, timeout=timeout, markup=False)
 
     def show_view(self) -> None:
         """Give the View to the page in front; a dialog in front leaves the page as it is."""
@@ -258,9 +296,10 @@ class CockpitApp(FlowApp):
         if self.view is not None and self.view.playback is not None:
             self._session.play(speed=self.view.playback.speed * (2.0 if step > 0 else 0.5))
             return
-        near = min(INTERVALS_S, key=lambda one: abs(one - self._interval_s))
-        index = min(max(INTERVALS_S.index(near) + step, 0), len(INTERVALS_S) - 1)
-        self._interval_s = INTERVALS_S[index]
+        now_s = self._interval_s  # as the settings have it: perhaps none of these, or beyond them
+        longer = [one for one in INTERVALS_S if one > now_s]
+        shorter = [one for one in reversed(INTERVALS_S) if one < now_s]
+        self._interval_s = next(iter(longer if step > 0 else shorter), now_s)
         self.look_at(tree=self._tree)
         self._show_newest()
 
@@ -271,11 +310,15 @@ class CockpitApp(FlowApp):
 
     def action_digit(self, digit: int) -> None:
         """Open the GPU of that number; two digits in quick succession are one number."""
+        front = self.screen
+        if self.view is None or (isinstance(front, Page) and front.OWN_DIGITS):
+            return
         now = monotonic()
-        at, text = self._digits
-        text = f"{text}{digit}" if now - at < DIGITS_WITHIN_S else str(digit)
-        self._digits = (now, text)
-        self.open_gpu(int(text))
+        at, before = self._digits
+        both = f"{before}{digit}" if now - at < DIGITS_WITHIN_S else ""
+        is_one = bool(both) and any(one.index == int(both) for one in self.view.snapshot.gpus)
+        self._digits = (now, "" if is_one else str(digit))
+        self.open_gpu(int(both) if is_one else digit)
 
     def open_gpu(self, index: int) -> None:
         """The page of one GPU; says so when there is none of that number."""
@@ -319,7 +362,9 @@ class CockpitApp(FlowApp):
         self._open(HelpScreen(self.screen.active_bindings))
 
     def _open(self, page: Page) -> None:
-        if type(self.screen) is not type(page):
+        if self.view is None:
+            self.notify("Nothing has been read yet.", severity="warning", timeout=3)
+        elif type(self.screen) is not type(page):
             self.push_screen(page)
 
     def action_command_palette(self) -> None:

@@ -70,7 +70,9 @@ class FlowApp(WireDiff[int]):
 
         if isinstance(self.screen, TroubleshootScreen):
             self.screen.redraw()
-        elif self.talk is not None and not self.talk.busy and self.is_running:
+        elif self.talk is None or self.talk.busy or not self.is_running:
+            return
+        elif self.talk.doing is not None:  # else it was only looked around
             pages = [one for one in self.screen_stack if isinstance(one, Page)]
             key = pages[-1].key_of("app.troubleshoot")
             where = f": {key} shows how" if key else ""

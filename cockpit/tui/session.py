@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ from cockpit.engine.protocol import (
     Tick,
     Watch,
 )
-from cockpit.errors import CockpitError, LinkError, UsageError
+from cockpit.errors import CockpitError, LinkError, TargetGoneError, UsageError
 from cockpit.model.action import KillPlan, KillRequest, KillResult
 from cockpit.model.flow import FlowAnswer, FlowRequest, FlowState
 from cockpit.model.memory import (
@@ -74,6 +75,10 @@ class Session:
         self._listener = listener
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._progress: dict[int, Callable[[str], None]] = {}
+        self._acting: set[int] = set()
+        """Requests that may change something and have no reply yet. Who asked may be gone: a closed
+        dialog and an app that ends cancel what waits, not what the engine does."""
+        self._ids = count(1)  # of all engines: a late reply of the last one answers nothing else
         self._watch = Watch()
         self._restarts = 0
         self._closed = False
@@ -90,8 +95,12 @@ class Session:
             self._timer.cancel()
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             asyncio.get_running_loop().remove_reader(self._link.fileno())
-        # What acts reports its progress: it is let finish, so that the journal has its end.
-        self._link.close(may_kill=not self._progress)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        # What acts is let finish, so that the journal has its end.
+        self._link.close(may_kill=not self._acting)
+        self._acting.clear()
 
     # -- questions
 
@@ -111,14 +120,14 @@ class Session:
         self._send(Play(paused=paused, speed=speed, seek_s=seek_s))
 
     async def details(self, pid: int, start_ticks: int | None) -> ProcessDetails:
-        """Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
+        """Raises CockpitError with a sentence; TargetGoneError where there is no such process."""
+        id_ = next(self._ids)
         reply = await self._ask(AskDetails(id=id_, pid=pid, start_ticks=start_ticks), id_)
         return _given(reply.details)
 
     async def kill_plan(self, request: KillRequest) -> KillPlan:
         """Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
+        id_ = next(self._ids)
         reply = await self._ask(AskKillPlan(id=id_, request=request), id_)
         return _given(reply.plan)
 
@@ -126,17 +135,13 @@ class Session:
         self, plan: str, typed: str | None, say: Callable[[str], None]
     ) -> tuple[KillResult, ...]:
         """Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
-        self._progress[id_] = say
-        try:
-            reply = await self._ask(RunKill(id=id_, plan=plan, typed=typed), id_)
-        finally:
-            self._progress.pop(id_, None)
+        id_ = next(self._ids)
+        reply = await self._act(RunKill(id=id_, plan=plan, typed=typed), id_, say)
         return reply.results or ()
 
     async def attach_plan(self, pid: int, start_ticks: int | None) -> AttachPlan:
         """Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
+        id_ = next(self._ids)
         reply = await self._ask(AskAttach(id=id_, pid=pid, start_ticks=start_ticks), id_)
         return _given(reply.attach)
 
@@ -144,13 +149,15 @@ class Session:
         self, pid: int, start_ticks: int | None, say: Callable[[str], None]
     ) -> RunOutcome:
         """After the confirmation. Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
-        return await self._do(RunAttach(id=id_, pid=pid, start_ticks=start_ticks), id_, say)
+        id_ = next(self._ids)
+        message = RunAttach(id=id_, pid=pid, start_ticks=start_ticks)
+        return _given((await self._act(message, id_, say)).outcome)
 
     async def do_in_run(self, request: RunRequest, say: Callable[[str], None]) -> RunOutcome:
         """After the confirmation. Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
-        return await self._do(DoInRun(id=id_, request=request), id_, say)
+        id_ = next(self._ids)
+        reply = await self._act(DoInRun(id=id_, request=request), id_, say)
+        return _given(reply.outcome)
 
     async def census(self, pid: int, *, deep: bool = False) -> Census:
         """Raises CockpitError with a sentence."""
@@ -166,8 +173,9 @@ class Session:
 
     async def start_flow(self, request: FlowRequest, say: Callable[[str], None]) -> FlowState:
         """Begin a guided flow; changes nothing. Raises CockpitError with a sentence."""
-        id_ = self._link.next_id()
-        return await self._move_flow(StartFlow(id=id_, request=request), id_, say)
+        id_ = next(self._ids)
+        reply = await self._act(StartFlow(id=id_, request=request), id_, say)
+        return _given(reply.flow)
 
     async def answer_flow(
         self, flow: str, answer: FlowAnswer, say: Callable[[str], None]
@@ -176,32 +184,27 @@ class Session:
 
         Raises CockpitError with a sentence.
         """
-        id_ = self._link.next_id()
-        return await self._move_flow(AnswerFlow(id=id_, flow=flow, answer=answer), id_, say)
+        id_ = next(self._ids)
+        reply = await self._act(AnswerFlow(id=id_, flow=flow, answer=answer), id_, say)
+        return _given(reply.flow)
 
     def leave_flow(self, flow: str) -> None:
         """Nobody answers it any more; its reply is not waited for."""
-        self._send(AnswerFlow(id=self._link.next_id(), flow=flow, answer=FlowAnswer(leave=True)))
+        self._send(AnswerFlow(id=next(self._ids), flow=flow, answer=FlowAnswer(leave=True)))
 
     def cancel_flow(self, flow: str) -> None:
         """Stop what runs as soon as that is safe."""
         self._send(CancelFlow(flow=flow))
 
-    async def _move_flow(self, message: Message, id_: int, say: Callable[[str], None]) -> FlowState:
-        self._progress[id_] = say
-        try:
-            return _given((await self._ask(message, id_)).flow)
-        finally:
-            self._progress.pop(id_, None)
-
     async def _ask_run(self, pid: int, question: Question, deep: bool) -> Reply:
-        id_ = self._link.next_id()
+        id_ = next(self._ids)
         return await self._ask(AskRun(id=id_, pid=pid, question=question, deep=deep), id_)
 
-    async def _do(self, message: Message, id_: int, say: Callable[[str], None]) -> RunOutcome:
+    async def _act(self, message: Message, id_: int, say: Callable[[str], None]) -> Reply:
         self._progress[id_] = say
+        self._acting.add(id_)
         try:
-            return _given((await self._ask(message, id_)).outcome)
+            return await self._ask(message, id_)
         finally:
             self._progress.pop(id_, None)
 
@@ -214,7 +217,8 @@ class Session:
         finally:
             self._waiting.pop(id_, None)
         if reply.error is not None:
-            raise CockpitError(reply.error)
+            gone = reply.exit_code == TargetGoneError.exit_code
+            raise (TargetGoneError if gone else CockpitError)(reply.error)
         return reply
 
     def _send(self, message: Message) -> None:
@@ -238,6 +242,7 @@ class Session:
             self._restarts = 0
             self._listener.tick(message)
         elif isinstance(message, Reply):
+            self._acting.discard(message.id)
             future = self._waiting.get(message.id)
             if future is not None and not future.done():
                 future.set_result(message)
@@ -251,13 +256,16 @@ class Session:
 
     def _lost(self, error: CockpitError) -> None:
         asyncio.get_running_loop().remove_reader(self._link.fileno())
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(LinkError(f"{error} What was asked may or may not be done."))
+        self._fail_all(str(error))
         if isinstance(error, UsageError):
             self._listener.refused(error)
         elif not self._closed:
             self._restart_later(str(error))
+
+    def _fail_all(self, why: str) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(LinkError(f"{why} What was asked may or may not be done."))
 
     def _restart_later(self, why: str) -> None:
         pause = RESTART_PAUSES_S[min(self._restarts, len(RESTART_PAUSES_S) - 1)]
@@ -266,7 +274,9 @@ class Session:
         self._timer = asyncio.get_running_loop().call_later(pause, self._restart)
 
     def _restart(self) -> None:
-        self._link.close()
+        # One that lives, but was not understood, has been asked meanwhile: nobody hears it now.
+        self._fail_all("The engine was started again.")
+        self._let_go()
         # Its recording has a file of its own already, which a new engine must not overwrite.
         options = replace(self._link.options, record=None)
         try:

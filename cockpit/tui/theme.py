@@ -199,6 +199,15 @@ def role_styles(
     return {role: _role_style(variables, ground, role, flat) for role in ROLES}
 
 
+def faded(style: Style, opacity: float) -> Style:
+    """What is old, in CSS ``text-opacity``; the attribute where the colours are the terminal's."""
+    color, ground = style.color, style.bgcolor
+    if color is None or ground is None or color.triplet is None or ground.triplet is None:
+        return style + Style(dim=True)
+    blended = Color.from_rich_color(ground).blend(Color.from_rich_color(color), opacity)
+    return style + Style(color=blended.rich_color)
+
+
 def _role_style(variables: Mapping[str, str], ground: Style, role: Role, flat: bool) -> Style:
     attributes = variables.get(f"line-{role}-style", _ATTRIBUTES.get(role, "none"))
     style = ground + Style.parse(attributes)

@@ -86,3 +86,21 @@ def test_a_replay_that_is_moved_back_starts_anew():
     history = filled(30)
     history.append(a_snapshot(3, Gpu(index=0, utilization_pct=7.0)))
     assert history.values(0, "util", 10) == [7.0]
+
+
+def test_samples_know_their_ages_when_the_interval_changes():
+    history = History(size=4)
+    for second in (0, 1, 2, 12, 22):
+        history.append(a_snapshot(second))
+    assert history.ages(10) == [-21.0, -20.0, -10.0, 0.0]
+    assert history.ages(2) == [-10.0, 0.0]
+    assert History().ages(3) == []
+
+
+def test_a_reach_counts_what_is_still_to_come_with_the_interval_of_now():
+    history = History()
+    assert history.reach_s(10, 2.0) == 20.0
+    for second in (0, 1, 2):
+        history.append(a_snapshot(second))
+    assert history.reach_s(2, 10.0) == 2.0
+    assert history.reach_s(5, 10.0) == 32.0

@@ -28,19 +28,19 @@ class SilentLink:
     def __init__(self) -> None:
         self._ends = os.pipe()
         self.sent: list[Message] = []
-        self._id = 0
+        self.closed_with: bool | None = None
+        """Whether the engine could be killed at the end."""
 
     def fileno(self) -> int:
         return self._ends[0]
-
-    def next_id(self) -> int:
-        self._id += 1
-        return self._id
 
     def send(self, message: Message) -> None:
         self.sent.append(message)
 
     def close(self, wait_s: float = 0.0, *, may_kill: bool = True) -> None:
+        if self.closed_with is not None:
+            return
+        self.closed_with = may_kill
         for end in self._ends:
             os.close(end)
 

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from cockpit.tui.render.alerts import Alert
+from cockpit.tui.render.finding_rows import listed
 from cockpit.tui.screens.finding import FindingScreen
 from cockpit.tui.screens.findings import FindingsScreen
 from cockpit.tui.screens.gpu import GpuScreen
@@ -312,3 +314,11 @@ async def test_a_preview_below_the_list_says_that_it_is_cut():
         await play.pilot.press("i")
         await play.tick()
         assert re.search(r"and \d+ more lines: enter", play.text.splitlines()[-2])
+
+
+def test_an_alert_keeps_its_key_when_an_earlier_one_clears():
+    three = [Alert("warning", f"GPU {n} slow", n) for n in range(3)]
+    twice = [Alert("warning", "GPU 2 hot", 2)]
+    before = [row.key for row in listed((), [*three, *twice], ())]
+    assert len(set(before)) == 4
+    assert [row.key for row in listed((), [*three[1:], *twice], ())] == before[1:]

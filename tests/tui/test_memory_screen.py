@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cockpit.engine.protocol import AskRun, DoInRun, Reply, RunAttach, Tick
 from cockpit.model.memory import AttachPlan, RunOutcome
+from cockpit.tui.line import plain
 from cockpit.tui.messages import RowChosen
 from cockpit.tui.render.memory_plot import highest_of
 from cockpit.tui.screens.attach import AttachDialog
@@ -403,3 +404,155 @@ async def test_the_page_stays_in_sight_behind_its_dialogs():
         await play.pilot.pause()
         assert isinstance(play.app.screen, FixDialog)
         assert play.text.splitlines()[0] == title
+
+
+async def test_a_run_with_the_pid_of_an_ended_one_is_not_shown_and_not_acted_on_under_its_name():
+    async with stage("busy", (100, 40)) as play:
+        page = await opened(play, 4711, 5)
+        snapshot = play.app.view.snapshot
+        old = next(one for one in snapshot.processes if one.pid == 4711)
+        runs = tuple(
+            replace(one, start_ticks=1, name="other.py") if one.pid == 4711 else one
+            for one in snapshot.runs
+        )
+        processes = tuple(
+            replace(one, start_ticks=1, command=("python", "other.py")) if one is old else one
+            for one in snapshot.processes
+        )
+        later = replace(
+            snapshot, taken_at="2026-11-30T12:10:00.000Z", runs=runs, processes=processes
+        )
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        assert "pid 4711 has ended; another process has its number now." in play.text
+        assert "other.py" not in play.text
+        assert "≤ driver" not in play.text
+        await play.pilot.press("d", "f")
+        assert play.app.screen is page
+        asked = len(sent(play, AskRun))
+        await play.pilot.press("t")
+        await answer(play)
+        assert len(sent(play, AskRun)) == asked
+        assert "MainThread" not in play.text
+
+
+async def test_a_run_without_gpu_memory_is_known_by_its_start_as_well():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(2)
+        page = MemoryScreen(None, 4711, play.app.run_history)
+        await play.app.push_screen(page)
+        snapshot = replace(play.app.view.snapshot, processes=())
+        for minute, ticks in ((10, 7), (11, 8)):
+            runs = tuple(
+                replace(one, start_ticks=ticks) if one.pid == 4711 else one for one in snapshot.runs
+            )
+            at = f"2026-11-30T12:{minute}:00.000Z"
+            page._process, page._born = (None, None) if ticks == 7 else (None, page._born)
+            play.app._on_tick(Tick(snapshot=replace(snapshot, taken_at=at, runs=runs)))
+            await play.pilot.pause()
+        assert "pid 4711 has ended; another process has its number now." in play.text
+        assert page._living() is None
+
+
+async def test_each_part_has_its_own_moment():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("c")
+        await answer(play)
+        assert "as of 12:00:05" in play.text
+        await play.tick(60)
+        await play.pilot.press("t")
+        await answer(play)
+        assert "as of 12:01:05" in play.text
+        await play.pilot.press("c")  # asked anew; the answer is on its way
+        await play.pilot.pause()
+        assert "as of 12:00:05" in play.text
+        await answer(play)
+        assert "as of 12:01:05" in play.text
+
+
+async def test_what_failed_for_one_part_does_not_stand_on_the_next_one():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("c")
+        await answer(play)
+        assert "has no agent" in play.text
+        await play.pilot.press("t")
+        await play.pilot.pause()
+        assert "has no agent" not in play.text
+        assert "asking pid 4714" in play.text
+
+
+async def test_r_on_the_bar_of_a_process_without_an_agent_says_that_there_is_nothing_to_read():
+    async with stage("busy", (100, 40)) as play:
+        await opened(play, 4714, 3)
+        await play.pilot.press("r")
+        await play.pilot.pause(0.1)
+        assert "No agent is in this process" in play.text
+        assert not [one for one in sent(play, AskRun) if one.pid == 4714]
+
+
+async def test_the_menu_of_fixes_scrolls_on_a_low_terminal_and_keeps_its_keys():
+    async with stage("busy", (60, 16)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", "G")
+        await play.pilot.pause(0.1)
+        fixes = play.app.screen.query_one("#fixes")
+        assert fixes.top > 0
+        assert plain(fixes.cursor_row.line).strip()[:20] in play.text
+        assert "enter look at it" in play.text
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+async def test_no_sentence_names_the_key_of_the_fixes_where_it_is_off(readonly):
+    async with stage("busy", (120, 60), readonly=readonly) as play:
+        await opened(play, 4711, 30)
+        shown = play.text
+        assert "cannot be given back by empty_cache" in shown
+        await play.pilot.press("h")
+        await answer(play)
+        assert "known only while they are recorded" in play.text
+        assert ("[f]" in shown, "[f]" in play.text) == (not readonly, not readonly)
+
+
+async def test_answers_and_troubles_of_another_run_are_not_shown_whatever_was_asked():
+    async with stage("busy") as play:
+        page = await opened(play, 4711, 3)
+        for key, question in (("c", "census"), ("t", "stacks"), ("s", "segments")):
+            await play.pilot.press(key)
+            await play.pilot.pause()
+            session = play.app._session
+            asked = [one for one in sent(play, AskRun) if one.question == question][-1]
+            page._pid = 4712  # as choose() has it, with the answer on its way
+            page._forget()
+            answer_ = play.machine.ask_run(4711, question, False)
+            session._dispatch(Reply(id=asked.id, **{question: answer_}))
+            await play.pilot.pause()
+            assert (page._census, page._stacks, page._segments) == (None, None, None)
+            page._pid = 4711
+            await play.pilot.press("b", key)
+            await play.pilot.pause()
+            asked = [one for one in sent(play, AskRun) if one.question == question][-1]
+            page._pid = 4712
+            session._dispatch(Reply(id=asked.id, error="no"))
+            await play.pilot.pause()
+            assert page._troubles == {}
+            page._pid = 4711
+
+
+async def test_a_question_that_changes_has_to_be_seen_to_its_end_anew():
+    async with stage("busy", (40, 12)) as play:
+        await opened(play, 4711, 5)
+        await play.pilot.press("f", *["down"] * 7, "enter")
+        await play.pilot.pause(0.2)
+        for _ in range(12):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause(0.1)
+        assert play.app.screen._seen_whole
+        for _ in range(12):
+            await play.pilot.press("pageup")
+        await play.pilot.press("left")
+        await play.pilot.pause(0.1)
+        assert not play.app.screen._seen_whole
+        await play.pilot.press("enter")
+        assert not sent(play, DoInRun)

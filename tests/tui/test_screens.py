@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 from textual.binding import Binding
 
-from cockpit.engine.protocol import AskKillPlan, Watch
+from cockpit.engine.protocol import AskKillPlan, Tick, Watch
 from cockpit.model.action import KillPlan, KillResult, PlannedTarget
+from cockpit.model.process import Relative
 from cockpit.tui import bindings
+from cockpit.tui.filter import parse
 from cockpit.tui.key_names import why_not
 from cockpit.tui.screens.kill import KillDialog
 from cockpit.tui.screens.overview import OverviewScreen
@@ -75,6 +77,72 @@ async def test_two_digits_typed_at_once_are_one_gpu(monkeypatch):
         assert play.text.startswith(" GPU 12 ")
 
 
+async def test_digits_typed_at_once_beyond_the_last_gpu_are_single_ones(monkeypatch):
+    monkeypatch.setattr("cockpit.tui.app.DIGITS_WITHIN_S", 5.0)
+    for scenario, keys, shown in (("busy", "12", 2), ("big", "123", 3), ("big", "112", 2)):
+        async with stage(scenario, (120, 40)) as play:
+            await play.tick(2)
+            gpus = {one.index for one in play.app.view.snapshot.gpus}
+            assert (12 in gpus) == (scenario == "big")
+            await play.pilot.press(*keys)
+            await play.tick()
+            assert play.text.startswith(f" GPU {shown} "), keys
+            assert "There is no GPU" not in play.text
+
+
+@pytest.mark.parametrize(
+    ("start", "key", "then"),
+    [
+        (0.1, "minus", 0.1),
+        (0.2, "minus", 0.2),
+        (0.2, "plus", 0.5),
+        (3.0, "plus", 5.0),
+        (3.0, "minus", 2.0),
+        (10.0, "plus", 10.0),
+        (30.0, "plus", 30.0),
+        (60.0, "minus", 10.0),
+    ],
+)
+async def test_plus_is_never_shorter_and_minus_never_longer(start, key, then):
+    async with stage("busy", interval_s=start) as play:
+        await play.tick(2)
+        await play.pilot.press(key)
+        assert play.app.view.interval_s == then
+
+
+async def test_another_interval_or_a_dead_engine_leaves_the_held_picture_of_its_moment():
+    async with stage("busy", (120, 40)) as play:
+        await play.tick(3)
+        await play.pilot.press("p")
+        held = play.app.view.snapshot
+        await play.tick(5)
+        await play.pilot.press("plus")
+        assert play.app.view.snapshot is held
+        assert play.app.view.interval_s == 2.0
+        play.app._on_trouble("The engine was ended by signal 9.")
+        await play.pilot.pause()
+        assert "ended by signal 9" in play.text
+        assert play.app.view.snapshot is held
+        await play.tick()  # of the next engine
+        assert "ended by signal 9" not in play.text
+        assert play.app.view.snapshot is held
+        await play.pilot.press("p")
+        assert play.app.view.snapshot is not held
+
+
+async def test_axes_and_traces_reach_as_far_back_as_their_samples_whatever_the_interval_is_now():
+    async with stage("busy", (120, 50)) as play:
+        await play.tick(61)
+        (reach,) = re.findall(r"last \d+ s", play.text)
+        await play.pilot.press("plus", "plus", "plus")
+        assert play.app.view.interval_s == 10.0
+        assert reach in play.text
+        await play.pilot.press("1")
+        await play.pilot.pause()
+        assert "-60 s" in play.text
+        assert "min" not in play.text.split("UUID")[0]
+
+
 async def test_a_digit_without_a_gpu_says_so():
     async with stage("stray") as play:
         await play.tick(2)
@@ -128,6 +196,23 @@ async def test_tags_stay_on_their_process_and_x_takes_all_of_them():
         asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
         assert len(asked[-1].request.targets) == 2
         assert all(one.start_ticks is not None for one in asked[-1].request.targets)
+
+
+async def test_the_tag_of_a_process_that_has_ended_is_gone_with_it():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("space")
+        (tagged,) = play.app.screen._tags.values()
+        snapshot = play.app.view.snapshot
+        rest = tuple(one for one in snapshot.processes if one.pid != tagged.pid)
+        later = replace(snapshot, taken_at="2026-11-30T12:10:00.000Z", processes=rest)
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        under = play.app.screen._under_cursor().pid
+        await play.pilot.press("x")
+        await play.pilot.pause()
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert [one.pid for one in asked[-1].request.targets] == [under]
 
 
 async def test_readonly_offers_no_kill_at_all():
@@ -224,6 +309,31 @@ async def test_sigkill_runs_only_after_the_pid_was_typed():
         assert not runs(play)
         await play.pilot.press(*"4711", "enter")
         assert [one.typed for one in runs(play)] == ["4711"]
+
+
+async def test_every_signal_and_the_whole_job_are_reached_past_the_field_for_the_pid():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        seen = []
+        for keys in (["right"], ["4", "7", "right"], ["right"], ["left"], ["1", "j"], []):
+            asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+            seen.append((asked[-1].request.signal, asked[-1].request.job))
+            typed = "4711" if asked[-1].request.signal == "KILL" else None
+            answer_plan(play, typed=typed)
+            await play.pilot.pause()
+            await play.pilot.pause()
+            if len(seen) == 1:  # one before SIGKILL
+                for _ in range(3):
+                    await play.pilot.press("right")
+                    answer_plan(play)
+                    await play.pilot.pause()
+                    await play.pilot.pause()
+            await play.pilot.press(*keys)
+            await play.pilot.pause()
+        assert [signal for signal, _ in seen] == ["TERM", "KILL", "STOP", "CONT", "STOP", "STOP"]
+        assert [job for _, job in seen] == [False] * 5 + [True]
+        assert not runs(play)
 
 
 async def test_a_survivor_is_offered_sigkill_which_is_planned_anew():
@@ -522,3 +632,148 @@ async def test_the_alert_offers_to_end_no_process_that_nobody_can_see():
             page.redraw()
             await play.pilot.pause()
             assert "kill it" not in play.text
+
+
+@pytest.mark.parametrize("pane", ["processes", "gpus"])
+async def test_the_keys_work_again_when_a_terminal_was_too_small_for_a_moment(pane):
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(2)
+        await play.pilot.press(*["tab"] * (pane == "gpus"))
+        assert play.app.focused.id == pane
+        await play.pilot.resize_terminal(30, 8)
+        await play.pilot.pause()
+        assert play.text.strip() == "too small: needs 40x10"
+        await play.pilot.resize_terminal(100, 40)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        rows = play.app.screen.query_one(f"#{pane}")
+        before = rows.cursor
+        await play.pilot.press("j")
+        assert rows.cursor != before
+
+
+async def test_a_narrow_terminal_shows_no_traces_under_the_line_that_says_so():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(5)
+        await play.pilot.resize_terminal(38, 20)
+        await play.pilot.pause()
+        await play.tick()
+        assert play.text.strip() == "too small: needs 40x10"
+
+
+@pytest.mark.parametrize("away", ["tab", "click"])
+async def test_a_filter_that_was_left_does_not_lie_over_the_keys(away):
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("slash", "m")
+        if away == "tab":
+            await play.pilot.press("tab")
+        else:
+            await play.pilot.click("#processes", offset=(5, 3))
+        await play.pilot.pause()
+        assert "? help  / filter" in play.text.splitlines()[-1]
+        await play.pilot.press("slash", "l")
+        assert play.app.screen._filter.describe() == parse("ml").describe()
+
+
+async def test_without_a_driver_a_tick_lays_nothing_out_anew(monkeypatch):
+    async with stage("nodriver", (100, 30)) as play:
+        await play.tick(3)
+        page, laid_out = play.app.screen, []
+        old = page._refresh_layout
+        monkeypatch.setattr(page, "_refresh_layout", lambda *a: (laid_out.append(1), old(*a)))
+        await play.tick(5)
+        assert laid_out == []
+
+
+async def test_a_key_that_finds_no_process_says_so():
+    async with stage("busy", (100, 40)) as play:
+        await play.tick(3)
+        snapshot = play.app.view.snapshot
+        ppid = next(one.ppid for one in snapshot.processes if one.ppid)
+        await play.pilot.press("t")
+        parent = Relative(pid=ppid, ppid=1, name="torchrun", command=("torchrun", "x.py"))
+        later = replace(snapshot, taken_at="2026-11-30T12:10:00.000Z")
+        play.app._on_tick(Tick(snapshot=later, relatives=(parent,)))
+        await play.pilot.pause()
+        rows = play.app.screen._processes
+        for key in ("m", "a", "e", "enter", "x", "space"):
+            rows.cursor = ("relative", ppid)
+            await play.pilot.press(key)
+            await play.pilot.pause(0.05)
+            assert "Only a parent is under the cursor" in play.text, key
+            assert len(play.app.screen_stack) == 2
+            play.app.clear_notifications()
+            await play.pilot.pause(0.05)
+
+
+@pytest.mark.parametrize("key", ["m", "a", "e", "x"])
+async def test_a_key_over_an_empty_table_says_so(key):
+    async with stage("nodriver", (100, 30)) as play:
+        await play.tick(2)
+        later = replace(play.app.view.snapshot, taken_at="2026-11-30T12:10:00.000Z", processes=())
+        play.app._on_tick(Tick(snapshot=later))
+        await play.pilot.pause()
+        await play.pilot.press(key)
+        await play.pilot.pause(0.1)
+        assert "No process is under the cursor." in play.text
+
+
+async def test_the_tree_says_that_it_waits_for_the_filter():
+    async with stage("busy", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("slash", *"ml", "enter", "t")
+        await play.pilot.pause(0.1)
+        assert "The tree is shown when the filter is off." in play.text
+
+
+async def test_the_kill_dialog_names_its_keys_as_they_are_bound():
+    keys = {"kill.job": "J", "kill.confirm": "f2", "kill.leave": "f3", "kill.next_signal": "n"}
+    async with stage("stray", (100, 30), keys=keys) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause(0.2)
+        for hint in ("f2 send SIGTERM", "f3 leave it alone", "J the whole job", "← n another"):
+            assert hint in play.text
+        await play.pilot.press("enter")
+        assert not runs(play)
+        await play.pilot.press("f2")
+        assert len(runs(play)) == 1
+
+
+async def test_a_plan_for_a_signal_that_is_not_asked_for_any_more_is_not_shown():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        dialog = play.app.screen
+        first = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)][-1]
+        dialog._request = replace(first.request, signal="INT")  # while the answer is on its way
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert dialog._plan is None
+        await play.pilot.press("enter")
+        assert not runs(play)
+
+
+async def test_a_typed_pid_is_for_the_plan_below_whose_end_was_seen():
+    async with stage("stray", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        many = tuple(
+            PlannedTarget(
+                pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30
+            )
+            for n in range(30)
+        )
+        answer_plan(play, signal="KILL", typed="30", targets=many)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        await play.pilot.press("3", "0", "enter")
+        assert not runs(play)
+        for _ in range(8):
+            await play.pilot.press("pagedown")
+        await play.pilot.press("enter")
+        assert [one.typed for one in runs(play)] == ["30"]

@@ -236,6 +236,19 @@ async def test_a_command_that_no_shell_could_read_stays_in_its_field():
         assert "enter choose" in play.text
 
 
+async def test_a_command_with_control_characters_is_not_put_into_a_field():
+    hostile = replace(flows.RERUN, lines=("cockpit run -- python \x1b]0;owned\x07 train.py",))
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(hostile, flows.RERUN))
+        await play.pilot.press("e")
+        await play.pilot.pause()
+        assert play.app.screen.mode == "choose"
+        assert "It holds control characters: it can be run, but not edited here." in play.text
+        assert "\x1b" not in play.text
+        await play.pilot.press("down", "e")
+        assert play.app.screen.mode == "edit"
+
+
 async def test_a_diff_cannot_be_edited():
     async with stage("stray") as play:
         await opened(play, flows.choosing(flows.PATCH))
@@ -257,6 +270,33 @@ async def test_u_lists_what_can_be_taken_back_with_what_ran():
         assert "Running: undo: compute in bf16: train.py" in play.text
         await reply(play, flows.choosing())
         assert answers(play) == [FlowAnswer(undo=0)]
+
+
+@pytest.mark.parametrize("mode", ["undo", "choose"])
+async def test_another_text_begins_at_its_beginning_and_has_to_be_seen_to_its_end(mode):
+    many = [tuple(f"+{name} line {n}" for n in range(60)) for name in ("first", "second")]
+    fixes = [replace(flows.PATCH, title=f"patch {n}", lines=one) for n, one in enumerate(many)]
+    done = [
+        replace(flows.PATCHED, lines=one, undo=replace(flows.PATCHED.undo, title=f"patch {n}"))
+        for n, one in enumerate(many)
+    ]
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(*fixes, done=tuple(done)))
+        await play.pilot.press(*["u"] * (mode == "undo"))
+        await play.pilot.pause()
+        for _ in range(20):
+            await play.pilot.press("pagedown")
+        await play.pilot.pause()
+        assert "line 59" in play.text
+        await play.pilot.press("down")
+        await play.pilot.pause()
+        await play.pilot.pause()
+        assert "line 0" in play.text
+        assert "line 59" not in play.text
+        if mode == "undo":
+            await play.pilot.press("enter")
+            await play.pilot.pause()
+            assert answers(play) == []
 
 
 async def test_u_without_anything_to_take_back_does_nothing():
@@ -404,6 +444,24 @@ async def test_what_runs_goes_on_when_the_page_is_left_and_is_there_again():
         assert len(requests(play)) == 2
 
 
+@pytest.mark.parametrize("name", ["ask", "choose", "confirm", "ended"])
+async def test_0_opens_no_gpu_over_a_flow(name):
+    async with stage("stray") as play:
+        await opened(play, STATES[name])
+        await play.pilot.press("0")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, TroubleshootScreen)
+
+
+async def test_only_a_fix_is_said_to_have_ended():
+    async with stage("stray") as play:
+        await play.tick(3)
+        await play.pilot.press("exclamation_mark", "escape")
+        await reply(play, flows.choosing())
+        await play.pilot.pause(0.1)
+        assert "has ended" not in play.text
+
+
 async def test_the_key_brings_it_back_from_the_pages_above_it():
     async with stage("stray", (120, 60)) as play:
         await opened(play, flows.choosing())
@@ -507,6 +565,34 @@ async def test_a_dead_engine_does_not_hold_the_user():
         await play.pilot.press("escape")
         await play.pilot.pause()
         assert isinstance(play.app.screen, OverviewScreen)
+
+
+@pytest.mark.parametrize("name", ["confirm", "typed", "terminal"])
+async def test_a_restarted_engine_does_not_hold_the_user_at_a_confirmation(name):
+    async with stage("stray") as play:
+        await opened(play, STATES[name])
+        await play.pilot.press("escape")
+        await reply(play, error="This flow is over; start it again.")
+        assert "This flow is over" in play.text
+        await play.pilot.press("escape")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, OverviewScreen)
+        await play.pilot.press("exclamation_mark")
+        assert len(requests(play)) == 2  # the dead one does not come back
+
+
+async def test_a_leave_that_failed_once_is_tried_anew_after_the_flow_went_on():
+    async with stage("stray") as play:
+        await opened(play, STATES["again"])
+        await play.pilot.press("escape")
+        await reply(play, error="The engine is busy.")
+        await play.pilot.press("enter")
+        await reply(play, flows.choosing(done=(flows.RAN, flows.PATCHED)))
+        await play.pilot.press("escape")
+        await play.pilot.pause()
+        assert isinstance(play.app.screen, TroubleshootScreen)
+        await reply(play, flows.ended(verified=False, done=(flows.RAN, flows.PATCHED)))
+        assert "Not verified" in play.text
 
 
 async def test_the_report_is_read_copied_and_written(tmp_path, monkeypatch):

@@ -74,17 +74,14 @@ def short_dtype(name: str) -> str:
 
 
 def site_lines(
-    sites: Sequence[AllocationSite], width: int, glyphs: Glyphs, recording: bool | None = None
+    sites: Sequence[AllocationSite], width: int, glyphs: Glyphs, offers_actions: bool = True
 ) -> list[Line]:
     """Live memory by stack, biggest first; how to record where nothing is recorded."""
     if not sites:
+        how = ": [f], record" if offers_actions else ""
         text = (
-            "No allocation has been recorded yet."
-            if recording
-            else (
-                "Allocations by stack are known only while they are recorded: [f], record. "
-                "Only what is allocated from then on has a stack; about 2 µs each."
-            )
+            f"Allocations by stack are known only while they are recorded{how}. "
+            "Only what is allocated from then on has a stack; about 2 µs each."
         )
         return [((f" {part}", ""),) for part in wrapped(glyphs.text(text), max(8, width - 2))]
     whole = sum(one.bytes for one in sites)

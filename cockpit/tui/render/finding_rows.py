@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,10 @@ def listed(
     """What stands, worst first (findings before readings of the same severity); then the rest."""
     found = [_of_finding(one, processes) for one in known]
     standing = [one for one in found if not one.is_cleared]
-    standing += [_of_alert(number, one) for number, one in enumerate(readings)]
+    seen: Counter[tuple[int | None, int | None]] = Counter()
+    for one in readings:
+        standing.append(_of_alert(seen[one.gpu, one.pid], one))
+        seen[one.gpu, one.pid] += 1
     standing.sort(key=lambda one: RANKS[one.severity])
     return [*standing, *(one for one in found if one.is_cleared)]
 
@@ -82,6 +86,7 @@ def _pids_words(pids: Sequence[int]) -> str:
 
 
 def _of_alert(number: int, alert: Alert) -> Listed:
+    """``number`` tells several about one thing from one another: a place in the list would move."""
     gpus = "–" if alert.gpu is None else str(alert.gpu)
     key = ("alert", alert.gpu, alert.pid, number)
     pids = "–" if alert.pid is None else str(alert.pid)

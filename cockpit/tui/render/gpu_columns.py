@@ -40,14 +40,19 @@ def gpu_table(seen: Sequence[SeenGpu], width: int, interval_s: float = 1.0) -> T
     columns = _short_columns() if width < 72 else _long_columns(gpus)
     known = [c for c in columns if not c.needs or _known(gpus, c.needs)]
     table = lay_out(known, width)
-    return Table(tuple((_named(c, cells, interval_s), cells) for c, cells in table.columns), width)
+    return Table(
+        tuple((_named(c, cells, seen, interval_s), cells) for c, cells in table.columns), width
+    )
 
 
-def _named(column: Column[SeenGpu], cells: int, interval_s: float) -> Column[SeenGpu]:
+def _named(
+    column: Column[SeenGpu], cells: int, seen: Sequence[SeenGpu], interval_s: float
+) -> Column[SeenGpu]:
     """The trace says how far it reaches: one cell is the gap before the beam."""
-    if column.title != _LAST:
+    if column.title != _LAST or not seen:
         return column
-    return replace(column, title=f"last {(cells - 1) * interval_s:.0f} s")
+    reach_s = seen[0].history.reach_s(cells - 1, interval_s)
+    return replace(column, title=f"last {reach_s:.0f} s")
 
 
 def _known(gpus: Sequence[Gpu], field: str) -> bool:

@@ -31,8 +31,6 @@ class TitleState:
     readonly: bool = False
     recording: bool = False
     disconnected: bool = False
-    own_cpu_pct: float | None = None
-    """The whole cockpit's; the engine's alone (from the snapshot) where it is None."""
 
 
 def replay_words(position_s: float, duration_s: float, speed: float, paused: bool = False) -> str:
@@ -58,7 +56,7 @@ def title_line(snapshot: Snapshot, state: TitleState, width: int, glyphs: Glyphs
 
 def _right(snapshot: Snapshot, state: TitleState) -> Line:
     """Clock, interval and own CPU: what moves stands together."""
-    cpu = state.own_cpu_pct if state.own_cpu_pct is not None else snapshot.sampler.cpu_pct
+    cpu = snapshot.sampler.cpu_pct
     parts = [state.clock, f"{snapshot.sampler.interval_s:g}s"]
     if cpu is not None:
         parts.append(f"own {cpu:.1f}%")

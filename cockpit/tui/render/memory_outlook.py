@@ -130,9 +130,13 @@ def advice_of(
     stuck = amount(slices, "stuck") or 0
     if is_much_stuck(device, slices):
         words = f"{gib(stuck)} GiB cannot be given back by empty_cache. expandable_segments would"
-        texts.append((f"{words} avoid it: see [f].", "warn"))
+        texts.append((f"{words} avoid it{_see_fixes(subject)}.", "warn"))
     texts += _cache_words(subject, device, slices, place)
     return texts
+
+
+def _see_fixes(subject: Subject) -> str:
+    return ": see [f]" if subject.offers_actions else ""
 
 
 def _leak_words(trend: Trend) -> str:
@@ -155,7 +159,7 @@ def _cache_words(
     full = place.total_bytes and (place.used_bytes or 0) > FULL_SHARE * place.total_bytes
     if full and returnable >= GIB and subject.framework not in OTHERS:
         words = f"The GPU is almost full, and {gib(returnable)} GiB of it are cache that"
-        texts.append((f"{words} empty_cache gives back: see [f].", "warn"))
+        texts.append((f"{words} empty_cache gives back{_see_fixes(subject)}.", "warn"))
     asked, allocated = device.requested_bytes, device.allocated_bytes or 0
     lost = allocated - asked if asked is not None else 0
     if lost >= ROUNDING_BYTES and lost >= ROUNDING_SHARE * allocated:

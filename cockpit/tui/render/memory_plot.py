@@ -20,7 +20,6 @@ class Series(NamedTuple):
     gpu: int
     total_bytes: int | None
     """The upper end of the axis; None: a little above the highest value."""
-    interval_s: float
 
     def lines(self, width: int, height: int, glyphs: Glyphs) -> list[Line]:
         """Title and plot."""
@@ -34,7 +33,7 @@ class Series(NamedTuple):
             height,
             title=f" GPU {self.gpu}, GiB: allocated (line), reserved (=)",
             top=max(top, most, 0.1),
-            interval_s=self.interval_s * max(1, group),
+            ages=self.history.ages(len(reserved))[::-1][:: max(1, group)][::-1],
             glyphs=glyphs,
             second=highest_of(reserved, group),
         )

@@ -50,6 +50,8 @@ class Subject:
     history: RunHistory
     segments: Segments | None = None
     """As last asked for."""
+    offers_actions: bool = True
+    """False: no sentence names a key that is off."""
 
     @property
     def framework(self) -> str | None:

@@ -34,13 +34,13 @@ def plot(
     *,
     title: str,
     top: float,
-    interval_s: float,
+    ages: Sequence[float],
     glyphs: Glyphs,
     role: Role = "bar",
     second: Sequence[float | None] | None = None,
     second_role: Role = "bar2",
 ) -> list[Line]:
-    """One series, oldest first, a value each ``interval_s`` up to now; None leaves a gap.
+    """One series, oldest first; None leaves a gap. ``ages``: seconds after the newest, at most 0.
 
     ``top`` is the upper end of the y axis (100 %, the power limit). The title takes a line of its
     own. Too small a place gives the title alone. A ``second`` series of the same length is drawn
@@ -49,7 +49,7 @@ def plot(
     head: Line = ((title, "label"),)
     if width < SMALLEST[0] or height - 1 < SMALLEST[1]:
         return [head]
-    text = _draw(values, width, height - 1, top, interval_s, glyphs, second)
+    text = _draw(values, width, height - 1, top, ages, glyphs, second)
     lines = [line.rstrip() for line in text.split("\n")]
     if glyphs.ascii_only:
         lines = [line.translate(_ASCII_AXES) for line in lines]
@@ -69,7 +69,7 @@ def _draw(
     width: int,
     height: int,
     top: float,
-    interval_s: float,
+    ages: Sequence[float],
     glyphs: Glyphs,
     second: Sequence[float | None] | None = None,
 ) -> str:
@@ -82,13 +82,13 @@ def _draw(
     figure.theme("colorless")
     figure.plot_size(width, height)
     marker = "braille" if glyphs.braille and not glyphs.ascii_only else "*"
-    for xs, ys in _runs(second or (), interval_s):
+    for xs, ys in _runs(second or (), ages):
         figure.draw(figure.signal(xs, ys, marker=SECOND_SIGN).lines(True))
-    for xs, ys in _runs(values, interval_s):
+    for xs, ys in _runs(values, ages):
         figure.draw(figure.signal(xs, ys, marker=marker).lines(True))
     figure.axes(False, axis="x", side=1)
     figure.axes(False, axis="y", side=1)
-    _label(figure, top, max(LEAST_SPAN_S, (len(values) - 1) * interval_s))
+    _label(figure, top, max(LEAST_SPAN_S, -ages[0] if ages else 0.0))
     return str(plotext.uncolorize(str(figure.build())))
 
 
@@ -103,20 +103,19 @@ def _label(figure: Any, top: float, seconds: float) -> None:
 
 
 def _runs(
-    values: Sequence[float | None], interval_s: float
+    values: Sequence[float | None], ages: Sequence[float]
 ) -> list[tuple[list[float], list[float]]]:
     """Stretches of known values with their x (0 is now); a lone value is a stretch as well."""
-    start = -(len(values) - 1) * interval_s
     runs: list[tuple[list[float], list[float]]] = []
     open_run = False
-    for number, value in enumerate(values):
+    for age, value in zip(ages, values, strict=False):  # of no second series there is none
         if value is None or not math.isfinite(value):
             open_run = False
             continue
         if not open_run:
             runs.append(([], []))
             open_run = True
-        runs[-1][0].append(start + number * interval_s)
+        runs[-1][0].append(age)
         runs[-1][1].append(value)
     return runs
 
@@ -135,16 +134,13 @@ def plots(
     metrics: Sequence[Metric],
     width: int,
     height: int,
-    interval_s: float,
     glyphs: Glyphs,
 ) -> list[Line]:
     """One plot a metric, as many side by side as are readable; the whole history that there is."""
     most = max(1, width // LEAST_WIDTH)
     columns = max(n for n in range(1, len(metrics) + 1) if n <= most and len(metrics) % n == 0)
     each = width // columns - 1
-    drawn = [
-        _metric_plot(history, gpu, metric, each, height, interval_s, glyphs) for metric in metrics
-    ]
+    drawn = [_metric_plot(history, gpu, metric, each, height, glyphs) for metric in metrics]
     lines: list[Line] = []
     for first in range(0, len(drawn), columns):
         lines += side_by_side(drawn[first : first + columns], each + 1)
@@ -157,7 +153,6 @@ def _metric_plot(
     metric: Metric,
     width: int,
     height: int,
-    interval_s: float,
     glyphs: Glyphs,
 ) -> list[Line]:
     values = history.values(gpu.index, metric, history.size)
@@ -169,7 +164,7 @@ def _metric_plot(
         height,
         title=f" {TITLES[metric]}  {now}",
         top=scale(metric, gpu)[1],
-        interval_s=interval_s,
+        ages=history.ages(history.size),
         glyphs=glyphs,
     )
 

@@ -27,7 +27,7 @@ class ProcessTable:
     table: Table[Seen]
     glyphs: Glyphs
     now_s: float | None = None
-    """The moment of the snapshot, seconds since the epoch (``times.moment(taken_at)``)."""
+    """The moment of the snapshot, seconds since the epoch (``model.time.moment(taken_at)``)."""
     tagged: frozenset[Hashable] = frozenset()
     """Identities."""
     attached: frozenset[int] = frozenset()

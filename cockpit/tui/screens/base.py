@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import AnyRow, Line, Row
+from cockpit.tui.render.cells import fit_line, foreign
 from cockpit.tui.render.key_line import Hint, key_line
 from cockpit.tui.view import View
 from cockpit.tui.widgets.line_view import FixedLines, LineView
@@ -27,6 +28,9 @@ class Page(Screen[None]):
     """Ids of the bindings that come first in the key line; what does not fit is left out."""
     OPENED_BY: ClassVar[str] = ""
     """The app's action that opens this page."""
+
+    OWN_DIGITS: ClassVar[bool] = False
+    """Digits are answers here, and open no GPU."""
 
     @property
     def cockpit(self) -> CockpitApp:
@@ -106,14 +110,30 @@ class SubPage(Page):
         page.header = header
         page.show(rows)
         self.query_one("#title", FixedLines).show_lines([title])
-        is_read = not page.has_cursor and len(page.rows) + (header is not None) > self._room
+        self.set_class(view.trouble is not None, "stale")
+        is_read = not page.has_cursor and len(page.rows) + (header is not None) > self.room(view)
         more: tuple[Hint, ...] = (("PgDn", "more"),) if is_read else ()
-        self.query_one("#footer", FixedLines).show_lines([self.key_line(view, more=more)])
+        foot = [*self._why_not_live(view), self.key_line(view, more=more)]
+        footer = self.query_one("#footer", FixedLines)
+        footer.styles.height = len(foot)
+        footer.show_lines(foot)
 
-    @property
-    def _room(self) -> int:
-        """Lines between title and keys."""
-        return self.app.size.height - 2
+    def room(self, view: View) -> int:
+        """Lines between title and foot."""
+        return self.app.size.height - 2 - len(self._why_not_live(view))
+
+    def _why_not_live(self, view: View) -> list[Line]:
+        """A line where what stands above is not of this moment."""
+        width = self.app.size.width
+        if view.trouble is not None:
+            return [
+                view.glyphs.finish(fit_line(((f" ! {foreign(view.trouble)}", "error"),), width))
+            ]
+        if view.paused or (view.playback is not None and view.playback.paused):
+            key = self.key_of("app.pause")
+            words = f": {key} goes on" if key else ""
+            return [((" PAUSED", "warn"), (words, "dim"))]
+        return []
 
     def show_lines(self, view: View, title: Line, lines: Iterable[Line]) -> None:
         """Fill the page with lines that have no identity."""

@@ -78,7 +78,7 @@ class FindingsScreen(SubPage):
         row = self._rows.get(self.query_one("#page", LineView).cursor)
         lines = _preview(row, view, width) if row is not None else paragraph(WATCHED, width)
         lines = [view.glyphs.finish(line) for line in lines]
-        room = self._room - 1 - self._list_height
+        room = self.room(view) - 1 - self._list_height
         if len(lines) > room > 1:
             key = self.key_of("list.choose")
             rest: Line = ((f" and {len(lines) - room + 1} more lines: {key}", "dim"),)

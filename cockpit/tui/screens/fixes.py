@@ -18,7 +18,7 @@ from cockpit.tui.render.fix import Fix
 from cockpit.tui.render.fix_lines import fix_lines, fix_rows, undo_fix
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_line
-from cockpit.tui.screens.dialog import text_width
+from cockpit.tui.screens.dialog import keys_of, text_width
 from cockpit.tui.screens.run_dialog import RunDialog
 from cockpit.tui.widgets.line_view import FixedLines, LineView
 
@@ -28,7 +28,7 @@ class FixMenu(ModalScreen[Fix | None]):
 
     AUTO_FOCUS = "#fixes"
     DEFAULT_CSS = """
-    FixMenu #fixes { height: auto; }
+    FixMenu #fixes { height: auto; max-height: 55vh; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f", "dismiss(None)", "leave", id="fixes.leave"),
@@ -91,7 +91,11 @@ class FixDialog(RunDialog):
 
     def more_hints(self) -> list[Hint]:
         """There are values."""
-        return [("← →", "another value")] if self._fix.choices else []
+        return (
+            [(keys_of(self, "dialog.value_before", "dialog.next_value"), "another value")]
+            if self._fix.choices
+            else []
+        )
 
     def yes(self) -> str:
         """The question above says what."""

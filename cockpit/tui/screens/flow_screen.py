@@ -33,6 +33,7 @@ class FlowScreen(Page):
     """The drawn part of the troubleshoot page."""
 
     AUTO_FOCUS = ""
+    OWN_DIGITS = True
     DEFAULT_CSS = """
     FlowScreen #found, FlowScreen #choices { height: 1; }
     FlowScreen #preview { height: 1fr; }
@@ -232,7 +233,7 @@ class FlowScreen(Page):
         self._preview.show_lines(lines)
         if mode == "busy" and at_end:
             self._preview.action_end()
-        elif mode != "busy" and old[:1] != list(lines[:1]):
+        elif mode != "busy":  # else its end might be on screen without its beginning
             self._preview.action_home()
 
     def _head(self, view: View, mode: Mode) -> Line | None:

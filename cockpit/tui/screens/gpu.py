@@ -75,9 +75,7 @@ class GpuScreen(SubPage):
         state = (self._index, width, beat)
         if state != self._plotted:
             self._plotted = state
-            self._plots = plots(
-                view.history, gpu, PLOTTED, width, PLOT_HEIGHT, view.interval_s, view.glyphs
-            )
+            self._plots = plots(view.history, gpu, PLOTTED, width, PLOT_HEIGHT, view.glyphs)
         return self._plots
 
     def _ledger(self, view: View, width: int) -> list[Line]:

@@ -23,7 +23,7 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
-from cockpit.tui.screens.dialog import body_height, text_width
+from cockpit.tui.screens.dialog import body_height, keys_of, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -55,11 +55,12 @@ class KillDialog(ModalScreen[bool]):
 
     AUTO_FOCUS = ""  # the field is hidden until something has to be typed
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "leave", id="kill.leave"),
-        Binding("enter,y", "confirm", "do it", id="kill.confirm"),
-        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal"),
-        Binding("right,l", "signal(1)", "signal", id="kill.next_signal"),
-        Binding("j", "job", "whole job", id="kill.job"),
+        Binding("escape,q", "leave", "leave", id="kill.leave", key_display="esc"),
+        Binding("enter,y", "confirm", "do it", id="kill.confirm", key_display="enter"),
+        # Priority: the field has the focus where a pid has to be typed, and would take them.
+        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal", priority=True),
+        Binding("right,l", "signal(1)", "signal", id="kill.next_signal", priority=True),
+        Binding("j", "job", "whole job", id="kill.job", priority=True),
         Binding("k", "escalate", "SIGKILL", id="kill.escalate"),
         Binding("up", "scroll(-1)", "up", id="kill.up"),
         Binding("down", "scroll(1)", "down", id="kill.down"),
@@ -90,6 +91,8 @@ class KillDialog(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Ask for the plan at once."""
         self._typed.display = False
+        # Only when it is laid out is it known what fits, and whether the end was seen.
+        self.watch(self._body_view, "virtual_size", self._show_keys, init=False)
         self._show()
         self._ask_plan()
 
@@ -106,6 +109,13 @@ class KillDialog(ModalScreen[bool]):
         return bool(self._results) or self._error is not None
 
     # -- keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """In a field that holds no number the keys are for the text."""
+        if action not in ("signal", "job") or not self.is_mounted:
+            return True
+        typed = self._typed.value
+        return not (self._typed.has_focus and typed) or typed.isdigit()
 
     def action_leave(self) -> None:
         """Leave; a signal that was sent stays sent, and its result comes as an event."""
@@ -304,17 +314,21 @@ class KillDialog(ModalScreen[bool]):
 
     def _hints(self, *, fits: bool, seen: bool) -> list[Hint]:
         """The keys that do something; ``fits``: nothing has to be scrolled to."""
+        leave, confirm = keys_of(self, "kill.leave"), keys_of(self, "kill.confirm")
         if self._busy:
-            return [("esc", "leave; the result comes as an event")]
+            return [(leave, "leave; the result comes as an event")]
         if self._is_done:
             offer = any(one.offer_kill for one in self._results)
-            return [("enter", "close"), *([("k", "send SIGKILL")] if offer else [])]
-        hints: list[Hint] = [("esc", "leave it alone")]
+            kill = [(keys_of(self, "kill.escalate"), "send SIGKILL")] if offer else []
+            return [(confirm, "close"), *kill]
+        hints: list[Hint] = [(leave, "leave it alone")]
         if self._can_run_plan():
             enter = f"send SIG{self._request.signal}" if seen else "see the rest first"
-            hints.insert(0, ("enter", enter))
-            hints.append(("← →", "another signal"))
+            in_field = self._typed.display  # which takes enter, whatever confirms elsewhere
+            hints.insert(0, ("enter" if in_field else confirm, enter))
+            step = keys_of(self, "kill.previous_signal", "kill.next_signal")
+            hints.append((step, "another signal"))
         if not fits:
-            hints.append(("↑ ↓", "scroll"))
+            hints.append((keys_of(self, "kill.up", "kill.down"), "scroll"))
         job = "only these" if self._request.job else "the whole job"
-        return [*hints, ("j", job)]
+        return [*hints, (keys_of(self, "kill.job"), job)]

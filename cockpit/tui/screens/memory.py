@@ -13,7 +13,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 
 from cockpit.errors import CockpitError
-from cockpit.model.memory import Census, Segments, Stacks
+from cockpit.model.memory import Census, Question, Segments, Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
 from cockpit.model.run_history import RunHistory
@@ -46,6 +46,14 @@ from cockpit.tui.view import View, utc_offset_s
 
 Tab = Literal["bar", "segments", "census", "history", "stacks"]
 TABS: tuple[Tab, ...] = ("bar", "segments", "census", "history", "stacks")
+_QUESTIONS: dict[Tab, Question] = {
+    "bar": "segments",
+    "segments": "segments",
+    "census": "census",
+    "history": "segments",
+    "stacks": "stacks",
+}
+"""What each part is made of."""
 PLOT_EVERY_S = 2.0
 """A plot shifts as a whole, which costs bytes: it moves every other second at the most."""
 PLOT_HEIGHT, MOST_PLOT_HEIGHT = 10, 18
@@ -96,6 +104,8 @@ class MemoryScreen(SubPage):
         super().__init__()
         self._pid = pid
         self._process = process
+        self._born = None if process is None else process.start_ticks
+        """With the pid its identity; None until a run or a row of that pid was seen."""
         self._history = RunHistory() if history is None else history
         self._writes = history is None
         self._tab: Tab = "bar"
@@ -106,8 +116,8 @@ class MemoryScreen(SubPage):
         self._segments: Segments | None = None
         self._census: Census | None = None
         self._stacks: Stacks | None = None
-        self._asked_at = ""
-        self._trouble: str | None = None
+        self._asked_at: dict[Question, str] = {}
+        self._troubles: dict[Question, str] = {}
         self._no_python: str | None = None
         self._plotted: tuple[object, ...] | None = None
         self._plots: list[Line] = []
@@ -121,14 +131,20 @@ class MemoryScreen(SubPage):
         else:
             self._ask_whether_python()
 
+    @property
+    def _question(self) -> Question:
+        """What the open part is an answer to."""
+        return _QUESTIONS[self._tab]
+
     def choose(self, pid: int) -> None:
         """Show another process."""
         view = self.cockpit.view
         rows = () if view is None else view.snapshot.processes
         self._pid, self._process = pid, next((p for p in rows if p.pid == pid), None)
+        self._born = None if self._process is None else self._process.start_ticks
         self._forget()
         if self._tab != "bar" or self._run_now() is not None:
-            self._ask("segments" if self._tab == "bar" else self._tab)
+            self._ask(self._question)
         if self._run_now() is None:
             self._ask_whether_python()
         self.redraw()
@@ -139,7 +155,7 @@ class MemoryScreen(SubPage):
         """One part of the page; asked for when it is opened."""
         self._tab = tab
         if tab != "bar":
-            self._ask(tab)
+            self._ask(self._question)
         self.redraw()
 
     def action_next_tab(self, step: int) -> None:
@@ -148,7 +164,10 @@ class MemoryScreen(SubPage):
 
     def action_again(self) -> None:
         """Ask anew."""
-        self._ask("segments" if self._tab == "bar" else self._tab)
+        if self._tab == "bar" and self._living() is None:
+            self.notify("No agent is in this process: there is nothing to read again.", timeout=4)
+        else:
+            self._ask(self._question)
 
     def action_deep(self) -> None:
         """The census of every object."""
@@ -168,16 +187,14 @@ class MemoryScreen(SubPage):
         """The dialog asks first."""
         from cockpit.tui.screens.attach import AttachDialog
 
-        ticks = None if self._process is None else self._process.start_ticks
-        self.app.push_screen(AttachDialog(self._pid, ticks), self._changed)
+        self.app.push_screen(AttachDialog(self._pid, self._born), self._changed)
 
     def action_fix(self) -> None:
         """The menu; the dialog of what was chosen asks once."""
         from cockpit.tui.screens.fixes import FixMenu
 
         run, view = self._living(), self.cockpit.view
-        if run is None or view is None:
-            self.notify("No agent is in this process: press a to attach.", timeout=4)
+        if run is None or view is None:  # the key is off then
             return
         framework = None if self._process is None else self._process.framework
         fixes = fixes_of(run, self._sum(run), framework)
@@ -197,13 +214,12 @@ class MemoryScreen(SubPage):
 
     def _changed(self, done: bool | None) -> None:
         if done and self._run_now() is not None:
-            self._ask("segments" if self._tab == "bar" else self._tab)
+            self._ask(self._question)
         self.redraw()
 
     def flow_subject(self) -> FlowSubject:
         """This run."""
-        ticks = None if self._process is None else self._process.start_ticks
-        return FlowSubject(pid=self._pid, start_ticks=ticks)
+        return FlowSubject(pid=self._pid, start_ticks=self._born)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Read-only offers no action at all; attach and detach as they apply."""
@@ -218,14 +234,16 @@ class MemoryScreen(SubPage):
     # -- what is asked
 
     @work(exclusive=True, exit_on_error=False)
-    async def _ask(self, tab: Tab, deep: bool = False) -> None:
-        session, pid = self.cockpit.session, self._pid
+    async def _ask(self, question: Question, deep: bool = False) -> None:
+        session, pid, view = self.cockpit.session, self._pid, self.cockpit.view
         trouble: str | None = None
         try:
-            if tab == "census":
+            if view is not None and self._has_another(view):  # questions know a run by its pid
+                raise CockpitError(f"pid {pid} has ended.")
+            if question == "census":
                 census = await session.census(pid, deep=deep)
                 self._census = census if pid == self._pid else self._census
-            elif tab == "stacks":
+            elif question == "stacks":
                 stacks = await session.stacks(pid)
                 self._stacks = stacks if pid == self._pid else self._stacks
             else:
@@ -234,18 +252,24 @@ class MemoryScreen(SubPage):
         except CockpitError as error:
             trouble = str(error)
         if pid == self._pid:
-            self._trouble = trouble
-            view = self.cockpit.view
-            self._asked_at = "" if view is None else view.snapshot.taken_at
+            self._note(question, trouble)
             self.redraw()
+
+    def _note(self, question: Question, trouble: str | None) -> None:
+        """When this was answered, or why not; what other parts say is of another moment."""
+        if trouble is not None:
+            self._troubles[question] = trouble
+            return
+        view = self.cockpit.view
+        self._troubles.pop(question, None)
+        self._asked_at[question] = "" if view is None else view.snapshot.taken_at
 
     @work(exclusive=True, group="plan", exit_on_error=False)
     async def _ask_whether_python(self) -> None:
         """A plan of an attach says it, and changes nothing."""
         pid = self._pid
-        ticks = None if self._process is None else self._process.start_ticks
         try:
-            plan = await self.cockpit.session.attach_plan(pid, ticks)
+            plan = await self.cockpit.session.attach_plan(pid, self._born)
         except CockpitError:  # it has gone: the next snapshot says so
             return
         if pid == self._pid and plan.code == "not_python":
@@ -269,20 +293,29 @@ class MemoryScreen(SubPage):
         snapshot = view.snapshot
         row = next((one for one in snapshot.processes if one.pid == self._pid), None)
         if row is not None and self._is_same(row):
-            self._process = row
+            self._process, self._born = row, row.start_ticks
+        run = self._run_now()
+        if run is not None and self._born is None:
+            self._born = run.start_ticks
         return Subject(
             pid=self._pid,
             process=self._process,
-            run=next((run for run in snapshot.runs if run.pid == self._pid), None),
+            run=run,
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
             history=self._history,
             segments=self._segments,
+            offers_actions=self.cockpit.offers_actions,
         )
 
-    def _is_same(self, row: Process) -> bool:
+    def _is_same(self, one: Process | Run) -> bool:
         """By start time: a pid alone is no identity."""
-        known = self._process
-        return known is None or known.start_ticks in (None, row.start_ticks)
+        return one.pid == self._pid and self._born in (None, one.start_ticks)
+
+    def _has_another(self, view: View) -> bool:
+        """Its number belongs to another process by now."""
+        every: tuple[Process | Run, ...] = (*view.snapshot.processes, *view.snapshot.runs)
+        ours = [self._is_same(one) for one in every if one.pid == self._pid]
+        return bool(ours) and not any(ours)
 
     def _head(self, view: View, subject: Subject, width: int) -> list[Line]:
         facts = facts_line(subject, width)
@@ -290,26 +323,25 @@ class MemoryScreen(SubPage):
         known = self._history.known_at(self._pid)
         at = "–" if known is None else clock(iso(known), utc_offset_s())
         lines += state_lines(subject, width, at)
-        if subject.process is not None and subject.run is None:
-            rows = [one for one in view.snapshot.processes if one.pid == self._pid]
-            if not rows:
-                lines.append(((" It holds no GPU memory any more.", "warn"),))
-            elif not self._is_same(rows[0]):
-                words = f" pid {self._pid} has ended; another process has its number now."
-                lines.append(((words, "warn"),))
+        is_listed = any(one.pid == self._pid for one in view.snapshot.processes)
+        if self._has_another(view):
+            words = f" pid {self._pid} has ended; another process has its number now."
+            lines.append(((words, "warn"),))
+        elif subject.process is not None and subject.run is None and not is_listed:
+            lines.append(((" It holds no GPU memory any more.", "warn"),))
         lines.append(tab_line(TABS, self._tab, width, view.glyphs))
         return [view.glyphs.finish(line) for line in lines]
 
     def _body(self, view: View, subject: Subject, width: int) -> list[Line]:
         if self._tab == "bar":
             return self._bar(view, subject, width)
-        if self._trouble is not None:
-            parts = wrapped(foreign(self._trouble), width - 2)
+        answer, trouble = self._answer(view, width), self._troubles.get(self._question)
+        if trouble is not None:
+            parts = wrapped(foreign(trouble), width - 2)
             return [((f" {part}", "warn"),) for part in parts]
-        answer = self._answer(view, width)
         if answer is None:
             return [((f" asking pid {self._pid} …", "dim"),)]
-        at = clock(self._asked_at, utc_offset_s())
+        at = clock(self._asked_at.get(self._question, ""), utc_offset_s())
         return [((f" as of {at}   [r] reads again", "dim"),), *answer]
 
     def _answer(self, view: View, width: int) -> list[Line] | None:
@@ -334,7 +366,8 @@ class MemoryScreen(SubPage):
         if self._tab == "history" and self._segments is not None:
             parts = wrapped(foreign(self._segments.sentence or ""), width - 2)
             why: list[Line] = [((f" {part}", "warn"),) for part in parts if part]
-            return [*why, *site_lines(self._segments.sites, width, glyphs)]
+            offers = self.cockpit.offers_actions
+            return [*why, *site_lines(self._segments.sites, width, glyphs, offers)]
         return None
 
     def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:
@@ -364,14 +397,14 @@ class MemoryScreen(SubPage):
             self._plots = []
             for device in run.devices[:MOST_PLOTS]:
                 total = place_of(gpus.get(device.gpu)).total_bytes
-                series = Series(self._history, self._pid, device.gpu, total, view.interval_s)
+                series = Series(self._history, self._pid, device.gpu, total)
                 self._plots += series.lines(width - 1, height, view.glyphs)
         return self._plots
 
     def _run_now(self) -> Run | None:
         view = self.cockpit.view
         runs: Sequence[Run] = () if view is None else view.snapshot.runs
-        return next((run for run in runs if run.pid == self._pid), None)
+        return next((run for run in runs if self._is_same(run)), None)
 
     def _living(self) -> Run | None:
         """The run where something can still be done in it."""

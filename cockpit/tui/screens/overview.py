@@ -7,11 +7,13 @@ file should be: every pane and every key of the first page meet here, in methods
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widget import Widget
 
 from cockpit.model.action import Target
 from cockpit.model.finding import Finding
@@ -118,6 +120,7 @@ class OverviewScreen(Page):
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
         self._heights: OverviewLayout | None = None
+        self._was_focused: Widget | None = None
         self._trouble: Alert | None = None
         self._table: Table[Seen] | None = None
 
@@ -147,8 +150,7 @@ class OverviewScreen(Page):
     def show(self, view: View) -> None:
         """All panes for this View."""
         width, height = self.app.size
-        self.set_class(too_small := width < LEAST_SIZE[0] or height < LEAST_SIZE[1], "small")
-        if too_small:
+        if self._is_too_small(width, height):
             need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
             self._fixed["title"].show_lines([((need[:width], "warn"),)])
             return
@@ -157,13 +159,16 @@ class OverviewScreen(Page):
         metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
         processes = len(view.snapshot.processes)
         layout = overview(width, height, len(gpus), len(gpus) * len(metrics), processes)
+        panel = self._driver_panel(view, width)
+        if panel is not None:  # the height once: another one is a new layout of the whole page
+            layout = replace(layout, gpus=min(len(panel), max(3, height // 2)))
         self._resize_panes(layout)
         found = alerts(view.snapshot)
         self._fixed["title"].show_lines([self._title(view, width)])
         self._fixed["host"].show_lines(
             [host_line(view.snapshot.host, width, view.glyphs, view.history)]
         )
-        self._show_gpus(view, width, layout)
+        self._show_gpus(view, width, layout, panel)
         self._show_traces(view, width, layout, metrics)
         self._fixed["alerts"].show_lines([self._alerts(view, found, width)])
         self._show_processes(view, width)
@@ -171,13 +176,27 @@ class OverviewScreen(Page):
         first = ("app.troubleshoot",) if something_to_fix(view.snapshot) else ()
         self._fixed["footer"].show_lines([self.key_line(view, first)])
 
+    def say(self, sentence: str) -> None:
+        """Why there is nothing to show yet; the next View takes its place."""
+        self._fixed["alerts"].show_lines([((f" ! {sentence}", "error"),)])
+
+    def _is_too_small(self, width: int, height: int) -> bool:
+        """Then nothing but the title is there; the focus, which is lost by that, comes back."""
+        too_small = width < LEAST_SIZE[0] or height < LEAST_SIZE[1]
+        if too_small and not self.has_class("small"):
+            self._was_focused = self.focused
+        elif not too_small and self.has_class("small") and self.focused is None:
+            self.call_after_refresh(self.set_focus, self._was_focused)
+        self.set_class(too_small, "small")
+        return too_small
+
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
             return
         self._heights = layout
         self._gpus.styles.height = layout.gpus
         self._fixed["traces"].styles.height = layout.traces
-        self._fixed["traces"].display = layout.traces > 0
+        self._fixed["traces"].set_class(layout.traces == 0, "empty")
         self._fixed["events"].styles.height = layout.events
 
     def _title(self, view: View, width: int) -> Line:
@@ -192,14 +211,20 @@ class OverviewScreen(Page):
         )
         return title_line(view.snapshot, state, width, view.glyphs)
 
-    def _show_gpus(self, view: View, width: int, layout: OverviewLayout) -> None:
+    def _driver_panel(self, view: View, width: int) -> list[Line] | None:
+        """What stands where the GPUs would, when there is no driver."""
+        error = view.snapshot.driver.error
+        if error is None or view.snapshot.gpus:
+            return None
+        return driver_panel(error, width, view.glyphs)
+
+    def _show_gpus(
+        self, view: View, width: int, layout: OverviewLayout, panel: Sequence[Line] | None
+    ) -> None:
         snapshot = view.snapshot
-        if snapshot.driver.error is not None and not snapshot.gpus:
-            lines = driver_panel(snapshot.driver.error, width, view.glyphs)
-            self._gpus.styles.height = min(len(lines), max(3, self.app.size.height // 2))
-            self._heights = None
+        if panel is not None:
             self._gpus.header = None
-            self._gpus.show(Row(("panel", number), line) for number, line in enumerate(lines))
+            self._gpus.show(Row(("panel", number), line) for number, line in enumerate(panel))
             return
         rows = gpu_lines(
             snapshot.gpus,
@@ -266,6 +291,9 @@ class OverviewScreen(Page):
 
     def _show_processes(self, view: View, width: int) -> None:
         every = view.snapshot.processes
+        if self._tags:  # of one that has ended nothing is seen: x would be for it alone
+            here = {identity(one) for one in every}
+            self._tags = {key: one for key, one in self._tags.items() if key in here}
         chosen = [one for one in every if self._filter.matches(one)] if self._filter else every
         sorted_ = ordered(chosen, self._sort, self._order)
         self._order = tuple(identity(one) for one in sorted_)
@@ -319,6 +347,8 @@ class OverviewScreen(Page):
     def action_tree(self) -> None:
         """Under their parents, or flat."""
         self._tree = not self._tree
+        if self._tree and self._filter:
+            self.notify("The tree is shown when the filter is off.", timeout=3)
         self.cockpit.look_at(tree=self._tree)
         self.redraw()
 
@@ -339,7 +369,7 @@ class OverviewScreen(Page):
 
     def action_tag(self) -> None:
         """Tag or untag the row, and go to the next."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             key = identity(process)
             if self._tags.pop(key, None) is None:
@@ -352,6 +382,7 @@ class OverviewScreen(Page):
         self._tags.clear()
         self._filter = Filter()
         self.query_one(FilterInput).value = ""
+        self.query_one(FilterInput).remove_class("open")
         self.redraw()
 
     def action_filter(self) -> None:
@@ -377,7 +408,7 @@ class OverviewScreen(Page):
         if targets:
             self.app.push_screen(KillDialog(targets), self._killed)
         else:
-            self.notify("No process is under the cursor.", severity="warning", timeout=3)
+            self._say_no_process()
 
     def _killed(self, signalled: bool | None) -> None:
         if signalled:
@@ -402,7 +433,7 @@ class OverviewScreen(Page):
 
     def action_memory(self) -> None:
         """The memory page of the row under the cursor."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.memory import MemoryScreen
 
@@ -410,7 +441,7 @@ class OverviewScreen(Page):
 
     def action_attach(self) -> None:
         """The dialog for the row under the cursor."""
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.attach import AttachDialog
 
@@ -421,7 +452,7 @@ class OverviewScreen(Page):
         self._open_process("environment")
 
     def _open_process(self, part: Part) -> None:
-        process = self._under_cursor()
+        process = self._chosen()
         if process is not None:
             from cockpit.tui.screens.process import ProcessScreen
 
@@ -442,6 +473,19 @@ class OverviewScreen(Page):
         if view is None:
             return None
         return next((one for one in view.snapshot.processes if identity(one) == key), None)
+
+    def _chosen(self) -> Process | None:
+        """The process under the cursor; a key that finds none there says so."""
+        process = self._under_cursor()
+        if process is None:
+            self._say_no_process()
+        return process
+
+    def _say_no_process(self) -> None:
+        parent = self._processes.cursor is not None
+        words = "Only a parent is under the cursor: it uses no GPU." if parent else ""
+        words = words or "No process is under the cursor."
+        self.notify(words, severity="warning", timeout=3)
 
     # -- messages
 
@@ -485,6 +529,11 @@ class OverviewScreen(Page):
         """Filter while it is typed."""
         self._filter, self._order = parse(event.text), ()
         self.redraw()
+
+    @on(events.DescendantBlur, "#filter")
+    def filter_left(self) -> None:
+        """Other keys are on now."""
+        self.call_after_refresh(self.redraw)
 
     @on(FilterClosed)
     def filter_closed(self, event: FilterClosed) -> None:

@@ -7,13 +7,14 @@ from typing import ClassVar, Literal
 from textual import work
 from textual.binding import Binding, BindingType
 
-from cockpit.errors import CockpitError
+from cockpit.errors import CockpitError, TargetGoneError
 from cockpit.model.action import Target
 from cockpit.model.process import Process, ProcessDetails
-from cockpit.model.time import moment
+from cockpit.model.text import age
+from cockpit.model.time import moment, seconds_since
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
-from cockpit.tui.render.cells import foreign, wrapped
+from cockpit.tui.render.cells import foreign, toned_down, wrapped
 from cockpit.tui.render.finding_mentions import mentions
 from cockpit.tui.render.process_page import environment_lines, process_page, process_title
 from cockpit.tui.screens.base import SubPage
@@ -38,6 +39,10 @@ class ProcessScreen(SubPage):
         self._part: Part = part
         self._details: ProcessDetails | None = None
         self._trouble: str | None = None
+        self._why_no_details = ""
+        """Reason of the gap, where nothing more will come by itself."""
+        self._seen_at: str | None = None
+        """When it was last in a snapshot."""
 
     def on_mount(self) -> None:
         """Ask at once; the facts of the snapshot are shown meanwhile."""
@@ -75,9 +80,8 @@ class ProcessScreen(SubPage):
             self._trouble = None
         except CockpitError as error:
             self._trouble = str(error)
-            if self._details is None:  # nothing more will come
-                gaps = {"environment": "gone"}
-                self._details = ProcessDetails(pid=one.pid, start_ticks=one.start_ticks, gaps=gaps)
+            gone = isinstance(error, TargetGoneError)  # else it was the engine that failed
+            self._why_no_details = "gone" if gone else "not_read_yet"
         self.redraw()
 
     def show(self, view: View) -> None:
@@ -86,28 +90,43 @@ class ProcessScreen(SubPage):
         ours = (self._process.pid, self._process.start_ticks)
         found = [one for one in view.snapshot.processes if (one.pid, one.start_ticks) == ours]
         if found:
-            self._process = found[0]
+            self._process, self._seen_at = found[0], view.snapshot.taken_at
         title = process_title(self._process, width, view.glyphs)
-        gone: list[Line] = [] if found else [((" It holds no GPU memory any more.", "warn"),)]
+        gone = [] if found else self._old_lines(view)
         told = mentions(view.snapshot, width, view.glyphs, pid=self._process.pid)
-        self.show_lines(view, title, [*gone, *told, *self._body(view, width)])
+        body = self._body(view, width)
+        self.show_lines(view, title, [*gone, *told, *(body if found else map(toned_down, body))])
+
+    def _old_lines(self, view: View) -> list[Line]:
+        since = seconds_since(self._seen_at, moment(view.snapshot.taken_at))
+        old = "" if since is None else f" These values are {age(since)} old."
+        return [((f" It holds no GPU memory any more.{old}", "warn"),)]
+
+    def _known_details(self) -> ProcessDetails | None:
+        """None while they are on their way."""
+        one = self._process
+        if self._details is not None or not self._why_no_details:
+            return self._details
+        gaps = {"environment": self._why_no_details}
+        return ProcessDetails(pid=one.pid, start_ticks=one.start_ticks, gaps=gaps)
 
     def _body(self, view: View, width: int) -> list[Line]:
+        details = self._known_details()
         trouble: list[Line] = []
         if self._trouble is not None:
             trouble = [
                 ((f" {part}", "warn"),) for part in wrapped(foreign(self._trouble), width - 2)
             ]
-        if self._part == "environment" and self._details is not None:
-            return [*trouble, *environment_lines(self._details, width, view.glyphs)]
+        if self._part == "environment" and details is not None:
+            return [*trouble, *environment_lines(details, width, view.glyphs)]
         return [
             *trouble,
             *process_page(
                 self._process,
-                self._details,
+                details,
                 width,
                 view.glyphs,
-                moment(view.snapshot.taken_at),
+                moment(self._seen_at or view.snapshot.taken_at),  # one that is gone grows no older
                 utc_offset_s(),
             ),
         ]

@@ -21,7 +21,7 @@ from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.fix_lines import outcome_lines
 from cockpit.tui.render.glyphs import Glyphs
 from cockpit.tui.render.key_line import Hint, key_lines
-from cockpit.tui.screens.dialog import body_height, text_width
+from cockpit.tui.screens.dialog import body_height, keys_of, text_width
 from cockpit.tui.widgets.line_view import FixedLines
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class RunDialog(ModalScreen[bool]):
     RunDialog #keys { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,n", "leave", "leave", id="dialog.leave"),
-        Binding("enter,y", "confirm", "do it", id="dialog.confirm"),
+        Binding("escape,q,n", "leave", "leave", id="dialog.leave", key_display="esc"),
+        Binding("enter,y", "confirm", "do it", id="dialog.confirm", key_display="enter"),
         Binding("u", "undo", "undo", id="dialog.undo"),
         Binding("up", "scroll(-1)", "up", id="dialog.up"),
         Binding("down", "scroll(1)", "down", id="dialog.down"),
@@ -67,6 +67,8 @@ class RunDialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """The question stands there at once."""
+        # Only when it is laid out is it known what fits, and whether the end was seen.
+        self.watch(self.query_one("#plan", FixedLines), "virtual_size", self._show_keys, init=False)
         self.show()
 
     @property
@@ -217,15 +219,17 @@ class RunDialog(ModalScreen[bool]):
 
     def _hints(self, *, fits: bool, seen: bool) -> list[Hint]:
         """The keys that do something; ``fits``: nothing has to be scrolled to."""
-        scroll = [] if fits else [("↑ ↓", "scroll")]
+        leave, confirm = keys_of(self, "dialog.leave"), keys_of(self, "dialog.confirm")
+        scroll = [] if fits else [(keys_of(self, "dialog.up", "dialog.down"), "scroll")]
         if self._busy:
-            return [("esc", "leave; it goes on"), *scroll]
+            return [(leave, "leave; it goes on"), *scroll]
         if self.is_over:
             can_undo = self._outcome is not None and self._outcome.undo is not None
-            return [("enter", "close"), *([("u", "undo")] if can_undo else []), *scroll]
-        hints: list[Hint] = [*self.more_hints(), ("esc", "leave it alone"), *scroll]
+            undo = [(keys_of(self, "dialog.undo"), "undo")] if can_undo else []
+            return [(confirm, "close"), *undo, *scroll]
+        hints: list[Hint] = [*self.more_hints(), (leave, "leave it alone"), *scroll]
         yes = self.yes() if seen else "see the rest first"
-        return [("enter", yes), *hints] if self.can_confirm() else hints
+        return [(confirm, yes), *hints] if self.can_confirm() else hints
 
 
 def sentence_lines(text: str, width: int, glyphs: Glyphs) -> list[Line]:

@@ -16,14 +16,15 @@ from textual.widgets import Input
 
 from cockpit.commands.fix_report import write_report
 from cockpit.errors import CockpitError
-from cockpit.model.flow import Choose, FlowAnswer, InTerminal
+from cockpit.model.flow import Choose, FlowAnswer, FlowState, InTerminal
+from cockpit.model.text import clean
 from cockpit.tui.flow_talk import FlowTalk
 from cockpit.tui.in_terminal import run_in_terminal
 from cockpit.tui.messages import RowChosen, RowHighlighted
 from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.flow_keys import can_be_edited
 from cockpit.tui.render.flow_page import Mode, Whole
-from cockpit.tui.render.flow_preview import is_by_hand, plain_text
+from cockpit.tui.render.flow_preview import command_of, is_by_hand, plain_text
 from cockpit.tui.screens.flow_screen import FlowScreen
 
 Direction = Literal["up", "down", "page_up", "page_down", "home", "end"]
@@ -96,7 +97,8 @@ class TroubleshootScreen(FlowScreen):
 
     def __init__(self, talk: FlowTalk) -> None:
         super().__init__(talk)
-        self._tried_to_leave = False
+        self._tried_at: FlowState | None = None
+        """Where esc was said last: still there afterwards, the engine took no notice."""
 
     def action_leave(self) -> None:
         """One step back: a whole page, a field, a confirmation, at last the flow."""
@@ -106,27 +108,31 @@ class TroubleshootScreen(FlowScreen):
             self._whole = None
         elif mode in ("edit", "undo"):
             self._editing, self._undoing = None, False
-        elif mode in ("confirm", "terminal"):
-            talk.answer(FlowAnswer(declined=True))
         elif mode == "busy":
             self.cockpit.step_out_of_flow()
             return
+        elif mode in ("confirm", "terminal") and not self._was_tried():
+            talk.answer(FlowAnswer(declined=True))
         else:
             self._leave_for_good(mode)
             return
         self.redraw()
 
+    def _was_tried(self) -> bool:
+        """Whether esc got nowhere from here: an engine that was started again knows no old flow."""
+        tried, self._tried_at = self._tried_at, self.talk.state
+        return tried is not None and tried is self.talk.state and self.talk.error is not None
+
     def _leave_for_good(self, mode: Mode) -> None:
         """Where something was done its end and report are shown first, unless that fails."""
         state = self.talk.state
         if mode in ("ask", "choose"):
-            tried, self._tried_to_leave = self._tried_to_leave, True
-            if state is not None and state.done and not tried:
+            if state is not None and state.done and not self._was_tried():
                 self.talk.answer(FlowAnswer(leave=True))
                 return
-            self.talk.leave()
             if state is not None and not state.done:
                 self.notify("Left; nothing was changed.", timeout=3)
+        self.talk.leave()
         self.cockpit.leave_flow()
 
     def action_confirm(self) -> None:
@@ -179,7 +185,7 @@ class TroubleshootScreen(FlowScreen):
         elif mode == "choose" and preview is not None and preview.lines and is_by_hand(preview):
             self._copy(preview.lines)
         elif mode == "choose" and preview is not None and preview.refusal is not None:
-            self.notify(foreign(preview.refusal), severity="warning", timeout=4, markup=False)
+            self.notify(foreign(preview.refusal), severity="warning", timeout=4)
         elif mode in ("ask", "choose"):
             self.talk.answer(FlowAnswer(option=number))
 
@@ -192,9 +198,16 @@ class TroubleshootScreen(FlowScreen):
 
     def action_edit(self) -> None:
         """The command line in a field."""
-        if self.mode == "choose" and self._whole is None and can_be_edited(self._option()):
-            self._editing = self._place
-            self.redraw()
+        preview = self._option()
+        if self.mode != "choose" or self._whole is not None or not can_be_edited(preview):
+            return
+        assert preview is not None
+        line = command_of(preview)
+        if clean(line) == line:
+            self._editing, self._sentence = self._place, None
+        else:  # a field draws what it holds, for the terminal to obey
+            self._sentence = "It holds control characters: it can be run, but not edited here."
+        self.redraw()
 
     def action_where(self, where: Literal["tmux", "terminal"]) -> None:
         """The same command, started elsewhere than in the background; it is asked for all the same.
@@ -243,7 +256,7 @@ class TroubleshootScreen(FlowScreen):
         except CockpitError as error:
             self._sentence = str(error)
         else:
-            self.notify(f"Written: {foreign(path)}", timeout=6, markup=False)
+            self.notify(f"Written: {foreign(path)}", timeout=6)
         self.redraw()
 
     def action_cancel(self) -> None:
@@ -282,7 +295,7 @@ class TroubleshootScreen(FlowScreen):
             return
         self._field.value = ""
         words = f"Type {foreign(preview.typed or '')} to go on, esc to go back."
-        self.notify(words, severity="warning", timeout=4, markup=False)
+        self.notify(words, severity="warning", timeout=4)
 
     def _submit_command(self, value: str) -> None:
         try:

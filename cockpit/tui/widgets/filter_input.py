@@ -24,6 +24,14 @@ class FilterInput(Input):
         super().__init__(placeholder=HINT, id="filter", select_on_focus=False)
         self.cursor_blink = False  # a blink costs 0.4 % of a core and bytes for nothing
 
+    def on_focus(self) -> None:
+        """It is seen as long as it takes the keys: it lies over the key line."""
+        self.add_class("open")
+
+    def on_blur(self) -> None:
+        """Tab or a click went elsewhere; the filter stays."""
+        self.remove_class("open")
+
     @on(Input.Changed)
     def pass_on(self, event: Input.Changed) -> None:
         """Every keystroke filters."""

@@ -33,7 +33,7 @@ from typing_extensions import override
 
 from cockpit.tui.line import AnyRow, LateRows, Line, Role, Row
 from cockpit.tui.messages import HeaderClicked, RowChosen, RowHighlighted
-from cockpit.tui.theme import RowState, role_styles
+from cockpit.tui.theme import RowState, faded, role_styles
 from cockpit.tui.widgets.strips import to_strip
 
 _NUDGE_S = 0.15
@@ -352,6 +352,8 @@ class LineView(Widget, can_focus=True):
         styles = self._styles.get(state)
         if styles is None:
             styles = role_styles(self.app.theme_variables, self.rich_style, state)
+            if (opacity := self.styles.text_opacity) < 1:  # Textual's own way to it is not taken
+                styles = {role: faded(style, opacity) for role, style in styles.items()}
             self._styles[state] = styles
         return styles
 
