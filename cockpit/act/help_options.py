@@ -58,7 +58,7 @@ class AskHelp:
             risk="confirm",
             loses="nothing, unless the script does more than answer: it is started, sees no GPU, "
             f"and is ended after {self.limit_s:.0f} s",
-            verify=f"it prints an option for {_WORDS.get(self.meaning, self.meaning)}",
+            verify=f"it prints an option for {self._wanted}",
             refusal=self._refusal(argv),
         )
 
@@ -78,7 +78,7 @@ class AskHelp:
         options = declared_in_help(text)
         wanted = recognise(self.command.argv, options).declared_as(self.meaning)
         lines = tuple(text.splitlines())
-        what = _WORDS.get(self.meaning, self.meaning)
+        what = self._wanted
         name = clean(wanted[0].long_name) if wanted else ""
         default = clean(wanted[0].default or "") if wanted else ""
         if wanted and default:
@@ -94,6 +94,11 @@ class AskHelp:
         else:
             sentence = f"It ended with status {status} and listed no options."
         return Outcome(ok=bool(options), sentence=sentence, verified=bool(wanted), output=lines)
+
+    @property
+    def _wanted(self) -> str:
+        """What the option would set."""
+        return _WORDS.get(self.meaning, self.meaning)
 
     def _refusal(self, argv: tuple[str, ...]) -> str | None:
         if self.command.uid != os.geteuid():

@@ -60,14 +60,6 @@ VARIABLES: tuple[Variable, ...] = (
         _NCCL,
     ),
     Variable(
-        "distributed_debug",
-        "TORCH_DISTRIBUTED_DEBUG",
-        "DETAIL",
-        "Each collective is checked over all ranks: a mismatch becomes an error that names it.",
-        "an extra collective for each collective",
-        "PyTorch: torch.distributed, Debugging torch.distributed applications",
-    ),
-    Variable(
         "flight_recorder",
         "TORCH_FR_BUFFER_SIZE",
         "2000",

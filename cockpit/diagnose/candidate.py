@@ -17,7 +17,7 @@ one meaning, an exception that has several, what follows from another rank's end
 machine, a harmless line. Among equals the first in the log wins."""
 
 _MOST_MATCHES = 20_000
-INTEGERS = frozenset({"pid", "gpu", "rank", "code", "seq", "culprit_rank", "saved_on", "visible"})
+INTEGERS = frozenset({"pid", "gpu", "rank", "code", "seq", "culprit_rank"})
 
 Facts = dict[str, Any]
 

@@ -14,6 +14,7 @@ from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
 from cockpit.flows.flow import is_about
+from cockpit.flows.slow import DATA_CAUSES
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
 from cockpit.model.process import Process
@@ -24,8 +25,6 @@ from cockpit.model.text import clean, clean_command, shortened
 RECENT_S = 86400.0
 MOST_RUNS = 6
 _SEVERITIES = ("info", "warning", "error")
-_DATA = frozenset({"dataloader", "num_workers_low"})
-"""One trouble, seen from two sides."""
 
 
 def process_of(snapshot: Snapshot, request: FlowRequest) -> Process | None:
@@ -53,7 +52,7 @@ def with_place(logged: Finding, request: FlowRequest, snapshot: Snapshot) -> Fin
     live = live_finding(request, snapshot)
     if live is None or live.pid is None or live.pid != request.pid or "place" in logged.facts:
         return logged
-    if live.cause != logged.cause and not {live.cause, logged.cause} <= _DATA:
+    if live.cause != logged.cause and not {live.cause, logged.cause} <= DATA_CAUSES:
         return logged
     seen = {name: live.facts[name] for name in ("place", "frames") if name in live.facts}
     return replace(logged, facts={**logged.facts, **seen})

@@ -27,8 +27,8 @@ HANG_DIAGNOSTICS = (
     *("nccl_debug", "flight_recorder", "flight_recorder_old"),
     *("dump_on_timeout", "cpp_stacks"),
 )
-"""Without distributed_debug: its own check waits before each collective, so that the call in which
-the ranks hang is never recorded (seen with torch 2.13)."""
+"""Without TORCH_DISTRIBUTED_DEBUG: its check waits before each collective, so that the call in
+which the ranks hang is never recorded (seen with torch 2.13)."""
 
 
 def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:

@@ -8,7 +8,8 @@ from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy, is_about
 from cockpit.model.text import clean, plural
 
-_DATA = frozenset({"dataloader", "num_workers_low"})
+DATA_CAUSES = frozenset({"dataloader", "num_workers_low"})
+"""One trouble, seen from two sides."""
 _HOT = frozenset({"thermal", "power_brake", "power_limit_lowered"})
 """Causes that no look inside the run and no other start of it changes."""
 _HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
@@ -110,7 +111,7 @@ def _precision(known: Known) -> Iterator[Remedy]:
 
 
 def _data(known: Known) -> Iterator[Remedy]:
-    if not _causes(known) & _DATA:
+    if not _causes(known) & DATA_CAUSES:
         return
     workers = workers_for(known)
     title = f"load data in {plural(workers, 'worker')}"

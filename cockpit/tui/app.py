@@ -1,6 +1,7 @@
 """The app: holds the session and the View, hands each View to the page in front.
 
 One direction: engine → Tick → View → page.show(view) → widget.show(rows). Back come messages.
+Longer than a file should be: every key that works on all pages has its few lines here.
 """
 
 from __future__ import annotations

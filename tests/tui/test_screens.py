@@ -246,6 +246,14 @@ async def test_keys_can_be_remapped():
         assert isinstance(play.app.screen, KillDialog)
 
 
+def many_targets() -> tuple[PlannedTarget, ...]:
+    """More than a dialog shows at once."""
+    return tuple(
+        PlannedTarget(pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30)
+        for n in range(30)
+    )
+
+
 def answer_plan(play: Stage, **fields) -> None:
     """The engine's answer to the newest question for a plan."""
     asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)][-1]
@@ -405,13 +413,7 @@ async def test_a_plan_longer_than_the_dialog_runs_only_after_its_end_was_seen():
     async with stage("stray", (80, 24)) as play:
         await play.tick(2)
         await play.pilot.press("x")
-        many = tuple(
-            PlannedTarget(
-                pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30
-            )
-            for n in range(30)
-        )
-        answer_plan(play, targets=many)
+        answer_plan(play, targets=many_targets())
         await play.pilot.pause()
         await play.pilot.pause()
         await play.pilot.pause(0.1)
@@ -762,13 +764,7 @@ async def test_a_typed_pid_is_for_the_plan_below_whose_end_was_seen():
     async with stage("stray", (80, 24)) as play:
         await play.tick(2)
         await play.pilot.press("x")
-        many = tuple(
-            PlannedTarget(
-                pid=5000 + n, start_ticks=n, user="ml1", command="python", vram_bytes=1 << 30
-            )
-            for n in range(30)
-        )
-        answer_plan(play, signal="KILL", typed="30", targets=many)
+        answer_plan(play, signal="KILL", typed="30", targets=many_targets())
         await play.pilot.pause()
         await play.pilot.pause()
         await play.pilot.press("3", "0", "enter")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.screen import Screen
+
+from cockpit.tui.line import Line
 
 _WIDEST = 132
 _EDGE = 4
@@ -16,12 +20,15 @@ def text_width(columns: int) -> int:
     return min(_WIDEST, columns * 9 // 10) - _EDGE
 
 
-def body_height(lines: int, screen: int, below: int) -> int:
-    """Lines of the body: all of them, or what the screen leaves beside frame and those ``below``.
+def body_height(lines: int, screen: int, keys: Callable[[bool], list[Line]], below: int = 1) -> int:
+    """Lines of the body: all of them, or what the screen leaves beside the frame, the ``below``
+    lines between body and keys, and the keys that are needed then: ``keys(fits)``.
 
     Reckoned, not laid out: the keys say "see the rest first" in the same frame as the text.
     """
-    return max(1, min(lines, screen - _FRAME - below))
+    if lines <= screen - _FRAME - below - len(keys(True)):
+        return max(1, lines)
+    return max(1, min(lines, screen - _FRAME - below - len(keys(False))))
 
 
 def keys_of(dialog: Screen[bool], *ids: str) -> str:

@@ -57,10 +57,9 @@ class KillDialog(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "leave", id="kill.leave", key_display="esc"),
         Binding("enter,y", "confirm", "do it", id="kill.confirm", key_display="enter"),
-        # Priority: the field has the focus where a pid has to be typed, and would take them.
-        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal", priority=True),
-        Binding("right,l", "signal(1)", "signal", id="kill.next_signal", priority=True),
-        Binding("j", "job", "whole job", id="kill.job", priority=True),
+        Binding("left,h", "signal(-1)", "signal", id="kill.previous_signal"),
+        Binding("right,l", "signal(1)", "signal", id="kill.next_signal"),
+        Binding("j", "job", "whole job", id="kill.job"),
         Binding("k", "escalate", "SIGKILL", id="kill.escalate"),
         Binding("up", "scroll(-1)", "up", id="kill.up"),
         Binding("down", "scroll(1)", "down", id="kill.down"),
@@ -91,8 +90,6 @@ class KillDialog(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Ask for the plan at once."""
         self._typed.display = False
-        # Only when it is laid out is it known what fits, and whether the end was seen.
-        self.watch(self._body_view, "virtual_size", self._show_keys, init=False)
         self._show()
         self._ask_plan()
 
@@ -109,13 +106,6 @@ class KillDialog(ModalScreen[bool]):
         return bool(self._results) or self._error is not None
 
     # -- keys
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """In a field that holds no number the keys are for the text."""
-        if action not in ("signal", "job") or not self.is_mounted:
-            return True
-        typed = self._typed.value
-        return not (self._typed.has_focus and typed) or typed.isdigit()
 
     def action_leave(self) -> None:
         """Leave; a signal that was sent stays sent, and its result comes as an event."""
@@ -271,13 +261,12 @@ class KillDialog(ModalScreen[bool]):
 
     def _show_body(self, lines: list[Line], glyphs: Glyphs) -> None:
         """All of it where the screen has room for that beside the keys that are needed then."""
-        height = self.app.size.height
-        for fits in (True, False):
-            keys = key_lines(self._hints(fits=fits, seen=fits), self._width, glyphs)
-            below = 1 + len(keys) + self._typed.display
-            self._height = body_height(len(lines), height, below)
-            if self._height >= len(lines):
-                break
+
+        def keys(fits: bool) -> list[Line]:
+            return key_lines(self._hints(fits=fits, seen=fits), self._width, glyphs)
+
+        below = 1 + self._typed.display
+        self._height = body_height(len(lines), self.app.size.height, keys, below)
         self._body_view.styles.height = self._height
         self._body_view.show_lines(lines)
 

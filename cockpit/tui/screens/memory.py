@@ -1,7 +1,8 @@
 """The memory of a run: bar and trend, segment map, census, allocations by stack, threads; fixes.
 
 The bar is drawn from each snapshot; the other parts are asked for when they are opened or with
-``r``. ``j`` and ``k`` scroll here as everywhere, so the threads have ``t``.
+``r``. ``j`` and ``k`` scroll here as everywhere, so the threads have ``t``. Longer than a file
+should be: five parts share the subject, its answers and what is said while one is awaited.
 """
 
 from __future__ import annotations

@@ -67,8 +67,6 @@ class RunDialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """The question stands there at once."""
-        # Only when it is laid out is it known what fits, and whether the end was seen.
-        self.watch(self.query_one("#plan", FixedLines), "virtual_size", self._show_keys, init=False)
         self.show()
 
     @property
@@ -187,11 +185,11 @@ class RunDialog(ModalScreen[bool]):
         body = [view.glyphs.finish(line) for line in self._body(width, view.glyphs)]
         if body != self._shown:  # another text has to be seen to its end anew
             self._shown, self._end_seen = body, False
-        for fits in (True, False):
-            keys = key_lines(self._hints(fits=fits, seen=fits), width, view.glyphs)
-            self._height = body_height(len(body), self.app.size.height, 1 + len(keys))
-            if self._height >= len(body):
-                break
+
+        def keys(fits: bool) -> list[Line]:
+            return key_lines(self._hints(fits=fits, seen=fits), width, view.glyphs)
+
+        self._height = body_height(len(body), self.app.size.height, keys)
         plan = self.query_one("#plan", FixedLines)
         plan.styles.height = self._height
         plan.show_lines(body)

@@ -10,8 +10,7 @@
     the same without cursor and focus: ``show_lines(lines)``. It scrolls by the wheel.
 
 Not here: what the lines say (``tui.render``) and which role has which colour (``tui.theme``).
-There is no scrollbar: it would cost a column that changes each tick. Colours come from the
-widget's own CSS background and the theme.
+There is no scrollbar: it would cost a column that changes each tick.
 """
 
 from __future__ import annotations
