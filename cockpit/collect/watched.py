@@ -117,12 +117,15 @@ class Watched:
         self._window = (now, self.stat.cpu_ticks)
 
     def _read_command(self, now: float) -> None:
-        first, self._command_at = self._command_at < 0, now
+        self._command_at = now
         command = procfs.command(self._root, self.pid)
-        if not isinstance(command, Gap) and command != self.command:
+        if isinstance(command, Gap):
+            return
+        if not command and self.stat.state not in "ZX":
+            self._due_at = self._command_at = -1e9  # amid its exec: again in the next tick
+        if command != self.command:
             self.command = command
-            if not first:
-                self.owner = None  # another program, or it now says what it is
+            self.owner = None  # another program, or it now says what it is
 
     def _read_directory(self) -> None:
         link = procfs.read_link(f"{self._root}/{self.pid}/cwd")

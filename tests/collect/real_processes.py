@@ -76,6 +76,7 @@ class Processes:
         self._others: list[tuple[int, int | None]] = []
 
     def popen(self, argv: list[str] | list[bytes], **options: object) -> subprocess.Popen[str]:
+        """Returns when its argv can be read: Popen itself is back a little before the exec ends."""
         child: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
             argv,
             **{
@@ -87,6 +88,7 @@ class Processes:
             },
         )
         self._children.append(child)
+        wait_until(lambda: procfs.command("/proc", child.pid) != () or state_of(child.pid) == "Z")
         return child
 
     def sleeper(self, **options: object) -> int:
