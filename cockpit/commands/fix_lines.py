@@ -50,13 +50,8 @@ def found_line(found: Found) -> str:
 def done_lines(row: Done) -> Iterator[str]:
     """How a fix came out, with the numbers; what it printed, where that was wanted or it did not
     help; and where its file or its record is."""
-    result = {True: "helped", False: "did not help", None: "not verified"}[row.verified]
-    if row.is_look or (row.is_step and row.verified):
-        result = "done"
-    if not row.ok:
-        result = "failed"
     yield ""
-    yield from wrapped(f"  [{result}] {row.title}", indent="    ")
+    yield from wrapped(f"  [{row.verdict}] {row.title}", indent="    ")
     yield from wrapped(f"    {row.sentence}", indent="    ")
     for one in row.compared:
         yield from wrapped(f"    {one.what}: {one.before} -> {one.after}", indent="      ")

@@ -178,7 +178,7 @@ def left(state: State) -> State:
     """The user went away."""
     if state.verified:
         return ended(state, "Left after a fix that helped.")
-    changed = [one for one in state.done if one.ok and not one.undone]
+    changed = [one for one in state.done if one.ok and not one.undone and not one.is_look]
     if not changed:
         return ended(state, "Left; nothing was changed.")
     sentence = f"Left after: {'; '.join(one.title for one in changed)}."

@@ -17,7 +17,6 @@ MOST_LINES = 40
 """Of one quotation: a ticket is read by people."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~!@])")
 _HIDDEN = _MARKUP.sub(r"\\\1", HIDDEN)
-_VERDICTS = {True: "helped", False: "did not help", None: "not verified"}
 _MARKS = {"ok": "well", "bad": "not well", "note": "noted", "unknown": "not known"}
 
 
@@ -77,8 +76,7 @@ def _done(number: int, one: Done) -> str:
     if one.lines:
         parts.append(code(one.lines, "diff" if one.lines[0].startswith("--- ") else "text"))
     parts.append(f"Loses: {prose(one.loses or 'nothing')}")
-    verdict = _VERDICTS[one.verified] if one.ok else "failed"
-    parts.append(f"**{verdict.capitalize()}:** {prose(one.sentence)}")
+    parts.append(f"**{one.verdict.capitalize()}:** {prose(one.sentence)}")
     if one.compared:
         rows = [f"| {prose(c.what)} | {prose(c.before)} | {prose(c.after)} |" for c in one.compared]
         parts.append("\n".join(("| | before | after |", "|---|---|---|", *rows)))

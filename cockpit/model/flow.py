@@ -78,6 +78,15 @@ class Done(Struct, frozen=True, kw_only=True):
     path: str | None = None
     output: tuple[str, ...] = ()
 
+    @property
+    def verdict(self) -> str:
+        """How it came out, in a word or two; a look and a step help nothing by themselves."""
+        if not self.ok:
+            return "failed"
+        if self.is_look or (self.is_step and self.verified):
+            return "done"
+        return {True: "helped", False: "did not help", None: "not verified"}[self.verified]
+
 
 class Ask(Struct, frozen=True, kw_only=True, tag="ask"):
     """A question that the machine cannot answer. The answer is the number of one of the texts."""

@@ -131,6 +131,12 @@ def test_leaving_says_whether_anything_was_changed() -> None:
     assert "end stray 7" in machine.left(state).sentence
 
 
+def test_a_look_alone_has_changed_nothing() -> None:
+    look = Remedy("tensors", {"pid": 1}, is_look=True)
+    state = ran(machine.looked(flow(look), State(), known()), 0)
+    assert machine.left(state).sentence == "Left; nothing was changed."
+
+
 def test_known_without_a_gpu_in_the_finding_takes_the_only_card() -> None:
     assert known().gpu == 0
     assert Known(request=FlowRequest(), snapshot=known(gpus=2).snapshot, uid=0).gpu is None

@@ -62,11 +62,13 @@ def test_what_failed_or_was_taken_back_is_said() -> None:
             done(ok=False, sentence="No index answers."),
             done(verified=False, sentence="It is as slow."),
             done(undone=True),
+            done(is_look=True, sentence="Three tensors hold it."),
         ]
     )
     for words in (
         *("**Failed:** No index", "**Did not help:** It is as slow."),
         *("**Not verified:** Done.", "**Taken back.**"),
+        "**Done:** Three tensors hold it.",
     ):
         assert words in text
 

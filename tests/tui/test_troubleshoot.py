@@ -556,6 +556,16 @@ async def test_leaving_after_a_fix_shows_the_report_first():
         assert isinstance(play.app.screen, OverviewScreen)
 
 
+async def test_leaving_after_a_look_alone_does_not_call_it_a_fix_that_failed():
+    look = replace(flows.RAN, verified=None, is_look=True)
+    async with stage("stray") as play:
+        await opened(play, flows.choosing(done=(look,)))
+        await play.pilot.press("escape")
+        await reply(play, flows.ended(verified=False, done=(look,)))
+        assert look.sentence in play.text
+        assert "erified" not in play.text
+
+
 async def test_a_dead_engine_does_not_hold_the_user():
     async with stage("stray") as play:
         await opened(play, STATES["again"])

@@ -272,6 +272,11 @@ def said_lines(said: Iterable[str], width: int, glyphs: Glyphs) -> list[Line]:
     return [glyphs.finish(fit_line(line, width)) for line in lines]
 
 
+def has_tried(done: Iterable[Done]) -> bool:
+    """Something ran that might have helped: more than a look."""
+    return any(not one.is_look for one in done)
+
+
 def ended_lines(ended: Ended, tried: bool, width: int, glyphs: Glyphs) -> list[Line]:
     """Whether it helped, where anything was ``tried``; and the last sentence."""
     lines: list[Line] = []

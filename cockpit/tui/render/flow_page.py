@@ -12,6 +12,7 @@ from cockpit.tui.line import Line, Row
 from cockpit.tui.render.cells import fit_line, foreign, width_of, wrapped
 from cockpit.tui.render.flow_lines import (
     ended_lines,
+    has_tried,
     error_lines,
     report_lines,
     said_lines,
@@ -120,7 +121,7 @@ def flow_page(
         maker = _undoing if mode == "undo" else _choosing
         return maker(state, prompt, width, glyphs)
     if isinstance(prompt, Ended):
-        head, pane = None, ended_lines(prompt, bool(state.done), width, glyphs)
+        head, pane = None, ended_lines(prompt, has_tried(state.done), width, glyphs)
     elif isinstance(prompt, InTerminal):
         head = _head("In your terminal exactly this; the cockpit comes back afterwards", glyphs)
         pane = _terminal(prompt, width, glyphs)
