@@ -515,6 +515,19 @@ async def test_no_sentence_names_the_key_of_the_fixes_where_it_is_off(readonly):
         assert ("[f]" in shown, "[f]" in play.text) == (not readonly, not readonly)
 
 
+async def test_the_keys_in_sentences_are_those_that_are_bound():
+    keys = {"memory.fix": "F", "memory.attach": "A"}
+    async with stage("busy", (120, 60), keys=keys) as play:
+        await opened(play, 4711, 30)
+        assert "see [F]" in play.text
+        await play.pilot.press("h")
+        await answer(play)
+        assert "recorded: [F], record" in play.text
+    async with stage("busy", (120, 60), keys=keys) as play:
+        await opened(play, 4714, 3)
+        assert "press A to attach" in play.text
+
+
 async def test_answers_and_troubles_of_another_run_are_not_shown_whatever_was_asked():
     async with stage("busy") as play:
         page = await opened(play, 4711, 3)

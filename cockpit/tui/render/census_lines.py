@@ -74,11 +74,14 @@ def short_dtype(name: str) -> str:
 
 
 def site_lines(
-    sites: Sequence[AllocationSite], width: int, glyphs: Glyphs, offers_actions: bool = True
+    sites: Sequence[AllocationSite], width: int, glyphs: Glyphs, fix_key: str = ""
 ) -> list[Line]:
-    """Live memory by stack, biggest first; how to record where nothing is recorded."""
+    """Live memory by stack, biggest first; how to record where nothing is recorded.
+
+    ``fix_key`` as bound now; empty where it is off.
+    """
     if not sites:
-        how = ": [f], record" if offers_actions else ""
+        how = f": [{foreign(fix_key)}], record" if fix_key else ""
         text = (
             f"Allocations by stack are known only while they are recorded{how}. "
             "Only what is allocated from then on has a stack; about 2 µs each."

@@ -12,8 +12,8 @@ from cockpit.tui.line import Line, Row
 from cockpit.tui.render.cells import fit_line, foreign, width_of, wrapped
 from cockpit.tui.render.flow_lines import (
     ended_lines,
-    has_tried,
     error_lines,
+    has_tried,
     report_lines,
     said_lines,
     story_versions,

@@ -11,7 +11,7 @@ from cockpit.model.run import RunDevice
 from cockpit.model.run_history import Trend
 from cockpit.model.text import GIB, MIB, gib, size
 from cockpit.tui.line import Line, Role, Span
-from cockpit.tui.render.cells import line_width, merged
+from cockpit.tui.render.cells import foreign, line_width, merged
 from cockpit.tui.render.memory_bar import Place, Slice, amount
 from cockpit.tui.render.memory_subject import OTHERS, Subject
 
@@ -136,7 +136,7 @@ def advice_of(
 
 
 def _see_fixes(subject: Subject) -> str:
-    return ": see [f]" if subject.offers_actions else ""
+    return f": see [{foreign(subject.fix_key)}]" if subject.fix_key else ""
 
 
 def _leak_words(trend: Trend) -> str:

@@ -149,9 +149,12 @@ def _ended_how(status: int | None) -> str:
 
 
 def driver_view_lines(
-    subject: Subject, width: int, offers_attach: bool, no_python: str | None = None
+    subject: Subject, width: int, attach_key: str, no_python: str | None = None
 ) -> list[Line]:
-    """The driver's number and what it is; ``no_python`` says why there is nothing to attach to."""
+    """The driver's number and what it is; ``no_python`` says why there is nothing to attach to.
+
+    ``attach_key`` is the key as bound now; empty where it is off.
+    """
     pid, process, framework = subject.pid, subject.process, subject.framework
     vram = None if process is None else process.vram_bytes
     lines: list[Line] = []
@@ -168,7 +171,7 @@ def driver_view_lines(
         why = "It cannot be attached to from here: this /proc does not show it."
         texts = (f"Driver view only: {held}.", why)
     else:
-        way = "press a to attach" if offers_attach else "attach to it"
+        way = f"press {foreign(attach_key)} to attach" if attach_key else "attach to it"
         texts = (
             f"Driver view only: {held} (context + cache + NCCL).",
             f'To split allocated/reserved, start it with "cockpit run -- …" or {way}.',

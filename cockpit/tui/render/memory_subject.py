@@ -50,8 +50,8 @@ class Subject:
     history: RunHistory
     segments: Segments | None = None
     """As last asked for."""
-    offers_actions: bool = True
-    """False: no sentence names a key that is off."""
+    fix_key: str = ""
+    """Of the fixes, as bound now; empty: it is off, and no sentence names it."""
 
     @property
     def framework(self) -> str | None:

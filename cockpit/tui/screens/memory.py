@@ -305,7 +305,7 @@ class MemoryScreen(SubPage):
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
             history=self._history,
             segments=self._segments,
-            offers_actions=self.cockpit.offers_actions,
+            fix_key=self.key_of("memory.fix"),
         )
 
     def _is_same(self, one: Process | Run) -> bool:
@@ -367,15 +367,15 @@ class MemoryScreen(SubPage):
         if self._tab == "history" and self._segments is not None:
             parts = wrapped(foreign(self._segments.sentence or ""), width - 2)
             why: list[Line] = [((f" {part}", "warn"),) for part in parts if part]
-            offers = self.cockpit.offers_actions
-            return [*why, *site_lines(self._segments.sites, width, glyphs, offers)]
+            key = self.key_of("memory.fix")
+            return [*why, *site_lines(self._segments.sites, width, glyphs, key)]
         return None
 
     def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:
         run, glyphs = subject.run, view.glyphs
         if run is None:
-            offers = self.cockpit.offers_actions
-            lines = driver_view_lines(subject, width, offers, self._no_python)
+            key = self.key_of("memory.attach")
+            lines = driver_view_lines(subject, width, key, self._no_python)
             return [glyphs.finish(line) for line in (*lines, *driver_bars(subject, width, glyphs))]
         lines = framework_lines(subject, width)
         for device in run.devices:

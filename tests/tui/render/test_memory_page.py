@@ -151,7 +151,7 @@ def test_long_durations(seconds, words):
 def test_a_run_without_agent_shows_the_drivers_number_and_what_it_is():
     process = a_process(4711, vram_bytes=int(71.2 * GIB))
     subject = Subject(4711, process, None, {0: a_gpu(0)}, RunHistory())
-    text = " ".join(plain(line).strip() for line in driver_view_lines(subject, 200, True))
+    text = " ".join(plain(line).strip() for line in driver_view_lines(subject, 200, "a"))
     assert text == (
         "Driver view only: 71.2 GiB held by pid 4711 (context + cache + NCCL). To split "
         'allocated/reserved, start it with "cockpit run -- …" or press a to attach.'
@@ -165,7 +165,7 @@ def test_a_run_without_agent_shows_the_drivers_number_and_what_it_is():
 def test_other_frameworks_are_explained_not_measured(framework, words):
     process = a_process(4711, framework=framework)
     subject = Subject(4711, process, None, {0: a_gpu(0)}, RunHistory())
-    text = " ".join(plain(line) for line in driver_view_lines(subject, 80, True))
+    text = " ".join(plain(line) for line in driver_view_lines(subject, 80, "a"))
     assert words in text
     assert "press a" not in text
 
@@ -410,7 +410,7 @@ def test_the_page_fits_and_is_clean(run, process, rows, trend, width, glyphs):
     lines += rank_lines([(run, process), (None, process)], 4711, width, glyphs)
     assert_clean(lines, width, glyphs)
     finished = [facts_line(subject, width), *state_lines(subject, width, "14:02:11")]
-    finished += driver_view_lines(subject, width, True)
+    finished += driver_view_lines(subject, width, "a")
     assert_clean([glyphs.finish(line) for line in finished], width, glyphs)
 
 
@@ -431,7 +431,7 @@ def test_dialogs_fit_and_are_clean(sentence, path, more, width, glyphs):
 def test_a_process_that_cannot_be_seen_is_not_offered_to_be_attached_to():
     process = Process(pid=7, visible=False, gaps={"pid": "other_namespace"})
     subject = Subject(7, process, None, {}, RunHistory())
-    lines = driver_view_lines(subject, 80, offers_attach=True)
+    lines = driver_view_lines(subject, 80, "a")
     words = " ".join(text for line in lines for text, _ in line)
     assert "press a" not in words
     assert "how much pid 7 holds is not known" in words
