@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
@@ -120,8 +121,7 @@ class CockpitApp(FlowApp):
         )
         self._history = History()
         self._findings = FindingHistory()
-        self.run_history = RunHistory()
-        """For the memory page: it grows while other pages are in front."""
+        self._run_history = RunHistory()
         self._newest: Tick | None = None
         self._hello: Hello | None = None
         self._trouble: str | None = None
@@ -202,7 +202,7 @@ class CockpitApp(FlowApp):
         self._newest = tick
         self._history.append(tick.snapshot)
         self._findings.append(tick.snapshot)
-        self.run_history.append(tick.snapshot)
+        self._run_history.append(tick.snapshot)
         self.post_message(TickArrived())
 
     def _on_trouble(self, sentence: str) -> None:
@@ -238,6 +238,7 @@ class CockpitApp(FlowApp):
         self.view = View(
             snapshot=tick.snapshot,
             history=self._history,
+            run_history=self._run_history,
             relatives=tick.relatives,
             playback=tick.playback,
             source=hello.source,
@@ -289,7 +290,12 @@ class CockpitApp(FlowApp):
         if self.view is not None and self.view.playback is not None:
             self._session.play(paused=not self.view.playback.paused)
             return
+        if self.view is None:
+            return  # nothing to hold yet
         self._paused = not self._paused
+        if self._paused:  # what is drawn anew meanwhile is drawn of this moment; theirs go on
+            history, run_history = deepcopy((self._history, self._run_history))
+            self.view = replace(self.view, history=history, run_history=run_history)
         self._show_newest()
 
     def action_interval(self, step: int) -> None:

@@ -9,6 +9,7 @@ from cockpit.model.finding_history import Known
 from cockpit.model.history import History
 from cockpit.model.playback import Playback, Source
 from cockpit.model.process import Relative
+from cockpit.model.run_history import RunHistory
 from cockpit.model.snapshot import Snapshot
 from cockpit.tui.render.glyphs import Glyphs
 
@@ -19,6 +20,8 @@ class View:
 
     snapshot: Snapshot
     history: History
+    run_history: RunHistory
+    """For the memory page: it grows while other pages are in front."""
     relatives: tuple[Relative, ...]
     playback: Playback | None
     source: Source

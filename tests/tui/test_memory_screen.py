@@ -27,7 +27,7 @@ async def opened(play: Stage, pid: int, ticks: int = 20) -> MemoryScreen:
     await play.tick(ticks)
     rows = play.app.view.snapshot.processes
     process = next((one for one in rows if one.pid == pid), None)
-    page = MemoryScreen(process, pid, play.app.run_history)
+    page = MemoryScreen(process, pid)
     await play.app.push_screen(page)
     await answer(play)
     return page
@@ -199,7 +199,7 @@ async def test_a_process_that_is_no_python_is_not_offered_an_attach():
         play.machine.attach_plan = lambda pid, ticks: AttachPlan(
             pid=pid, start_ticks=ticks, way=None, sentence=sentence, code="not_python"
         )
-        page = MemoryScreen(process, 4714, play.app.run_history)
+        page = MemoryScreen(process, 4714)
         await play.app.push_screen(page)
         await answer(play)
         assert sentence in " ".join(play.text.split())
@@ -302,15 +302,20 @@ async def test_a_held_picture_does_not_cost_the_history():
         await play.tick(5)
         await play.pilot.press("t", "b")
         await answer(play)
-        assert play.app.run_history.count == 10
+        assert play.app.view.run_history.count == 5
+        await play.pilot.press("p")
+        await play.tick()
+        assert play.app.view.run_history.count == 11
 
 
-async def test_a_page_without_the_apps_history_keeps_one_of_its_own():
+async def test_a_held_picture_is_drawn_anew_as_it_was():
     async with stage("busy") as play:
-        await play.tick(2)
-        await play.app.push_screen(MemoryScreen(None, 4711))
-        await play.tick(15)
-        assert "allocated steady" in play.text
+        await opened(play, 4711, 30)
+        await play.pilot.press("p")
+        held = play.text
+        await play.tick(40)
+        await play.pilot.press("t", "b")
+        assert play.text == held
 
 
 async def test_m_and_a_on_the_overview_open_them():
@@ -439,7 +444,7 @@ async def test_a_run_with_the_pid_of_an_ended_one_is_not_shown_and_not_acted_on_
 async def test_a_run_without_gpu_memory_is_known_by_its_start_as_well():
     async with stage("busy", (100, 40)) as play:
         await play.tick(2)
-        page = MemoryScreen(None, 4711, play.app.run_history)
+        page = MemoryScreen(None, 4711)
         await play.app.push_screen(page)
         snapshot = replace(play.app.view.snapshot, processes=())
         for minute, ticks in ((10, 7), (11, 8)):

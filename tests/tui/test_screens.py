@@ -110,6 +110,21 @@ async def test_plus_is_never_shorter_and_minus_never_longer(start, key, then):
         assert play.app.view.interval_s == then
 
 
+async def test_the_traces_of_a_held_picture_stand_still_when_it_is_drawn_anew():
+    async with stage("busy") as play:
+        await play.tick(4)
+        await play.pilot.press("p")
+        await play.pilot.pause()
+        held = [line for line in play.text.splitlines() if "%" in line]
+        await play.tick(9)
+        await play.pilot.press("question_mark", "escape")
+        await play.pilot.pause()
+        assert [line for line in play.text.splitlines() if "%" in line] == held
+        await play.pilot.press("p")
+        await play.pilot.pause()
+        assert [line for line in play.text.splitlines() if "%" in line] != held
+
+
 async def test_another_interval_or_a_dead_engine_leaves_the_held_picture_of_its_moment():
     async with stage("busy", (120, 40)) as play:
         await play.tick(3)

@@ -17,7 +17,6 @@ from cockpit.errors import CockpitError
 from cockpit.model.memory import Census, Question, Segments, Stacks
 from cockpit.model.process import Process
 from cockpit.model.run import Run
-from cockpit.model.run_history import RunHistory
 from cockpit.model.time import iso
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import Line
@@ -63,10 +62,9 @@ MOST_PLOTS = 4
 
 
 class MemoryScreen(SubPage):
-    """``MemoryScreen(process, pid, history)``.
+    """``MemoryScreen(process, pid)``.
 
-    ``process`` is the row it was opened from (None: a run that holds no GPU memory yet);
-    ``history`` the app's, which has seen more than this page (None: one of its own).
+    ``process`` is the row it was opened from (None: a run that holds no GPU memory yet).
     """
 
     HINTS = (
@@ -99,16 +97,12 @@ class MemoryScreen(SubPage):
         Binding("right", "step(1)", "next run", id="memory.next", key_display="← →"),
     ]
 
-    def __init__(
-        self, process: Process | None, pid: int, history: RunHistory | None = None
-    ) -> None:
+    def __init__(self, process: Process | None, pid: int) -> None:
         super().__init__()
         self._pid = pid
         self._process = process
         self._born = None if process is None else process.start_ticks
         """With the pid its identity; None until a run or a row of that pid was seen."""
-        self._history = RunHistory() if history is None else history
-        self._writes = history is None
         self._tab: Tab = "bar"
         self._forget()
 
@@ -281,8 +275,6 @@ class MemoryScreen(SubPage):
 
     def show(self, view: View) -> None:
         """Title, parts, and the part that is open."""
-        if self._writes:  # the app's goes on while the picture is held
-            self._history.append(view.snapshot)
         subject = self._subject(view)
         width = self.app.size.width
         self.refresh_bindings()
@@ -303,7 +295,7 @@ class MemoryScreen(SubPage):
             process=self._process,
             run=run,
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
-            history=self._history,
+            history=view.run_history,
             segments=self._segments,
             fix_key=self.key_of("memory.fix"),
         )
@@ -321,7 +313,7 @@ class MemoryScreen(SubPage):
     def _head(self, view: View, subject: Subject, width: int) -> list[Line]:
         facts = facts_line(subject, width)
         lines: list[Line] = [facts] if facts else []
-        known = self._history.known_at(self._pid)
+        known = view.run_history.known_at(self._pid)
         at = "–" if known is None else clock(iso(known), utc_offset_s())
         lines += state_lines(subject, width, at)
         is_listed = any(one.pid == self._pid for one in view.snapshot.processes)
@@ -388,7 +380,7 @@ class MemoryScreen(SubPage):
 
     def _plot_lines(self, view: View, run: Run, width: int, above: int) -> list[Line]:
         """One plot a device, as high as what is left of the screen, within reason."""
-        beat = int(self._history.count * view.interval_s / PLOT_EVERY_S)
+        beat = int(view.run_history.count * view.interval_s / PLOT_EVERY_S)
         room = (self.app.size.height - above - 5) // max(1, len(run.devices))
         height = min(MOST_PLOT_HEIGHT, max(PLOT_HEIGHT, room))
         state = (self._pid, width, beat, len(run.devices), height)
@@ -398,7 +390,7 @@ class MemoryScreen(SubPage):
             self._plots = []
             for device in run.devices[:MOST_PLOTS]:
                 total = place_of(gpus.get(device.gpu)).total_bytes
-                series = Series(self._history, self._pid, device.gpu, total)
+                series = Series(view.run_history, self._pid, device.gpu, total)
                 self._plots += series.lines(width - 1, height, view.glyphs)
         return self._plots
 

@@ -437,7 +437,7 @@ class OverviewScreen(Page):
         if process is not None:
             from cockpit.tui.screens.memory import MemoryScreen
 
-            self.app.push_screen(MemoryScreen(process, process.pid, self.cockpit.run_history))
+            self.app.push_screen(MemoryScreen(process, process.pid))
 
     def action_attach(self) -> None:
         """The dialog for the row under the cursor."""
