@@ -566,11 +566,11 @@ async def test_a_question_that_changes_has_to_be_seen_to_its_end_anew():
         for _ in range(12):
             await play.pilot.press("pagedown")
         await play.pilot.pause(0.1)
-        assert play.app.screen._seen_whole
+        assert play.app.screen.seen_whole
         for _ in range(12):
             await play.pilot.press("pageup")
         await play.pilot.press("left")
         await play.pilot.pause(0.1)
-        assert not play.app.screen._seen_whole
+        assert not play.app.screen.seen_whole
         await play.pilot.press("enter")
         assert not sent(play, DoInRun)

@@ -319,6 +319,24 @@ async def test_nothing_is_signalled_before_the_plan_is_shown_and_confirmed():
         assert [one.plan for one in runs(play)] == ["plan-1"]
 
 
+async def test_keys_that_were_typed_ahead_neither_change_nor_repeat_what_was_confirmed():
+    async with stage("stray", (100, 30)) as play:
+        await play.tick(2)
+        await play.pilot.press("x")
+        answer_plan(play)
+        await play.pilot.pause()
+        await play.pilot.pause()
+        dialog = play.app.screen
+        dialog.action_confirm()
+        dialog.action_confirm()
+        dialog.action_signal(1)
+        dialog.action_job()
+        await play.pilot.pause()
+        assert [one.plan for one in runs(play)] == ["plan-1"]
+        asked = [one for one in play.app._session._link.sent if isinstance(one, AskKillPlan)]
+        assert len(asked) == 1
+
+
 async def test_sigkill_runs_only_after_the_pid_was_typed():
     async with stage("stray", (100, 30)) as play:
         await play.tick(2)

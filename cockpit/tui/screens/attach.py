@@ -23,7 +23,6 @@ class AttachDialog(RunDialog):
 
     def on_mount(self) -> None:
         """Ask for the plan at once: it changes nothing."""
-        super().on_mount()
         self._ask_plan()
 
     @work(exclusive=True, group="plan", exit_on_error=False)
@@ -48,7 +47,7 @@ class AttachDialog(RunDialog):
         """Connecting to an agent that is there pauses nobody."""
         return "connect" if self._plan is not None and self._plan.way == "agent" else "attach"
 
-    async def perform(self) -> RunOutcome:
+    async def ask(self) -> RunOutcome:
         """The identity is that of the plan: a later process with this pid is refused."""
         ticks = self._start_ticks if self._plan is None else self._plan.start_ticks
         return await self.cockpit.session.attach(self._pid, ticks, self.say)

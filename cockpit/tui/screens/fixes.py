@@ -101,7 +101,7 @@ class FixDialog(RunDialog):
         """The question above says what."""
         return "undo it" if self._fix.key == "undo" else "do it"
 
-    async def perform(self) -> RunOutcome:
+    async def ask(self) -> RunOutcome:
         """At the next step of the run."""
         return await self.cockpit.session.do_in_run(self._fix.request, self.say)
 

@@ -6,13 +6,11 @@ offer of SIGKILL for those that ignored the signal. The engine plans, signals an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 from typing_extensions import override
 
@@ -21,13 +19,9 @@ from cockpit.model.action import SIGNALS, KillPlan, KillRequest, KillResult, Tar
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import foreign, wrapped
 from cockpit.tui.render.glyphs import Glyphs
-from cockpit.tui.render.key_line import Hint, key_lines
+from cockpit.tui.render.key_line import Hint
 from cockpit.tui.render.kill_lines import plan_lines, result_lines
-from cockpit.tui.screens.dialog import body_height, keys_of, text_width
-from cockpit.tui.widgets.line_view import FixedLines
-
-if TYPE_CHECKING:
-    from cockpit.tui.app import CockpitApp
+from cockpit.tui.screens.dialog import ConfirmDialog, keys_of
 
 
 class _Digits(Input, inherit_bindings=False):
@@ -50,10 +44,12 @@ class _Digits(Input, inherit_bindings=False):
         return character is not None and character.isdecimal()
 
 
-class KillDialog(ModalScreen[bool]):
-    """Dismissed with whether something was signalled."""
+class KillDialog(ConfirmDialog):
+    """Dismissed with whether something was signalled.
 
-    AUTO_FOCUS = ""  # the field is hidden until something has to be typed
+    A signal that was sent stays sent: of those who leave, its result comes as an event.
+    """
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "leave", id="kill.leave", key_display="esc"),
         Binding("enter,y", "confirm", "do it", id="kill.confirm", key_display="enter"),
@@ -71,94 +67,56 @@ class KillDialog(ModalScreen[bool]):
         super().__init__()
         self._request = KillRequest(targets=targets)
         self._plan: KillPlan | None = None
-        self._progress: list[str] = []
         self._results: tuple[KillResult, ...] = ()
-        self._error: str | None = None
-        self._busy = False
-        self._signalled = False
-        self._end_seen = False
-        self._height = 1
-        """Lines of the plan's pane."""
+        self._pid_typed: str | None = None
 
-    def compose(self) -> ComposeResult:
-        """Lines, and a field for what has to be typed."""
-        with Vertical(classes="dialog"):
-            yield FixedLines(id="plan")
-            yield _Digits(id="typed", select_on_focus=False)
-            yield FixedLines(id="keys")
-
-    def on_mount(self) -> None:
-        """Ask for the plan at once."""
-        self._typed.display = False
-        self._show()
-        self._ask_plan()
+    @override
+    def between(self) -> ComposeResult:
+        yield _Digits(id="typed", select_on_focus=False)
 
     @property
-    def _cockpit(self) -> CockpitApp:
-        return cast("CockpitApp", self.app)
+    @override
+    def lines_between(self) -> int:
+        return 1 + self._typed.display
+
+    @override
+    def on_mount(self) -> None:
+        self._typed.display = False
+        self._ask_plan()  # at once
 
     @property
     def _typed(self) -> Input:
         return self.query_one("#typed", Input)
 
     @property
-    def _is_done(self) -> bool:
-        return bool(self._results) or self._error is not None
+    @override
+    def is_over(self) -> bool:
+        return bool(self._results) or super().is_over
+
+    @override
+    def can_confirm(self) -> bool:
+        return self._plan is not None and any(one.refusal is None for one in self._plan.targets)
 
     # -- keys
 
-    def action_leave(self) -> None:
-        """Leave; a signal that was sent stays sent, and its result comes as an event."""
-        if self.is_current:
-            self.dismiss(self._signalled)
-
     def action_signal(self, step: int) -> None:
         """Another signal is another plan."""
-        if self._busy or self._is_done or self._plan is None:
+        if self._busy or self.is_over or self._plan is None:
             return
         index = (SIGNALS.index(self._request.signal) + step) % len(SIGNALS)
         self._replan(signal=SIGNALS[index])
 
     def action_job(self) -> None:
         """With or without children and ranks."""
-        if not (self._busy or self._is_done):
+        if not (self._busy or self.is_over):
             self._replan(job=not self._request.job)
 
-    def action_confirm(self) -> None:
-        """Run the plan; after the end, leave."""
-        if self._is_done:
-            self.action_leave()
-        elif self._plan is not None and not self._busy and self._can_run(self._plan):
-            if not self._seen_whole:
-                self._scroll_on()  # nobody signals what was below the edge
-            elif self._plan.typed is None:
-                self._run(self._plan, None)
-            else:
-                self._typed.focus()
-
-    def action_scroll(self, lines: int) -> None:
-        """A long plan or result."""
-        body = self._body_view
-        (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
-        for _ in range(abs(lines) - 1):
-            (body.action_cursor_up if lines < 0 else body.action_cursor_down)()
-        self._show_keys()
-
-    def _scroll_on(self) -> None:
-        self._body_view.action_page_down()
-        self._show_keys()
-
-    @property
-    def _body_view(self) -> FixedLines:
-        return self.query_one("#plan", FixedLines)
-
-    @property
-    def _seen_whole(self) -> bool:
-        """The end of the plan has been on screen."""
-        body = self._body_view
-        if body.top + min(body.body_height, self._height) >= len(body.rows):
-            self._end_seen = True
-        return self._end_seen
+    @override
+    def confirmed(self) -> None:
+        if self._plan is not None and self._plan.typed is not None:
+            self._typed.focus()
+        else:
+            self.run_it()
 
     def action_escalate(self) -> None:
         """Plan SIGKILL for those that ignored the signal; it asks for the typed pid."""
@@ -182,10 +140,11 @@ class KillDialog(ModalScreen[bool]):
         """The pid was typed: run, or say that it is another one."""
         if self._plan is None or self._busy:
             return
-        if not self._seen_whole:
-            self._scroll_on()
+        if not self.seen_whole:
+            self.scroll_on()
         elif event.value.strip() == self._plan.typed:
-            self._run(self._plan, event.value.strip())
+            self._pid_typed = event.value.strip()
+            self.run_it()
         else:
             self._typed.value = ""
             self.notify(f"Type {self._plan.typed} to go on, esc to leave.", severity="warning")
@@ -203,93 +162,49 @@ class KillDialog(ModalScreen[bool]):
 
     def _forget_plan(self) -> None:
         """What was planned is not what is asked for any more: nothing can be confirmed now."""
-        self._plan, self._end_seen = None, False
-        self._show()
+        self._plan, self._pid_typed = None, None
+        self.show()
 
     @work(exclusive=True, group="plan", exit_on_error=False)
     async def _ask_plan(self) -> None:
         asked = self._request
         try:
-            plan = await self._cockpit.session.kill_plan(asked)
+            plan = await self.cockpit.session.kill_plan(asked)
         except CockpitError as error:
             self._error = str(error)
         else:
             if asked is self._request:
-                self._plan, self._end_seen = plan, False
-        self._show()
+                self._plan = plan
+        self.show()
 
-    @work(exclusive=True, group="run", exit_on_error=False)
-    async def _run(self, plan: KillPlan, typed: str | None) -> None:
-        self._busy = self._signalled = True
-        self._show()
-        try:
-            self._results = await self._cockpit.session.run_kill(plan.id, typed, self._say)
-        except CockpitError as error:
-            self._error = str(error)
-        self._busy = False
-        if self.is_attached:
-            self._show()
-
-    def _say(self, sentence: str) -> None:
-        self._progress.append(sentence)
-        if self.is_attached:
-            self._show()
+    @override
+    async def perform(self) -> None:
+        if self._plan is not None:
+            session = self.cockpit.session
+            self._results = await session.run_kill(self._plan.id, self._pid_typed, self.say)
 
     # -- what is seen
 
-    @staticmethod
-    def _can_run(plan: KillPlan) -> bool:
-        return any(one.refusal is None for one in plan.targets)
+    @override
+    def show(self) -> None:
+        if self.is_attached:
+            self._show_field()
+        super().show()
 
-    def _show(self) -> None:
-        asks = self._plan is not None and self._plan.typed is not None
-        open_field = asks and not (self._busy or self._is_done) and self._can_run_plan()
-        if open_field and not self._typed.display:
+    def _show_field(self) -> None:
+        typed = None if self._plan is None else self._plan.typed
+        opens = typed is not None and self.can_confirm() and not (self._busy or self.is_over)
+        if opens and not self._typed.display:
             self._typed.value = ""
-            self._typed.placeholder = (
-                f"type {foreign(self._plan.typed or '')}" if self._plan else ""
-            )
+            self._typed.placeholder = f"type {foreign(typed or '')}"
             self._typed.display = True
             self._typed.focus()
-        elif not open_field and self._typed.display:
+        elif not opens and self._typed.display:
             self._typed.display = False
             self.set_focus(None)
-        view = self._cockpit.view
-        if view is not None:
-            self._show_body(self._body(self._width, view.glyphs), view.glyphs)
-        self.call_after_refresh(self._show_keys)
 
-    def _show_body(self, lines: list[Line], glyphs: Glyphs) -> None:
-        """All of it where the screen has room for that beside the keys that are needed then."""
-
-        def keys(fits: bool) -> list[Line]:
-            return key_lines(self._hints(fits=fits, seen=fits), self._width, glyphs)
-
-        below = 1 + self._typed.display
-        self._height = body_height(len(lines), self.app.size.height, keys, below)
-        self._body_view.styles.height = self._height
-        self._body_view.show_lines(lines)
-
-    def _can_run_plan(self) -> bool:
-        return self._plan is not None and self._can_run(self._plan)
-
-    @property
-    def _width(self) -> int:
-        return text_width(self.app.size.width)
-
-    def _show_keys(self) -> None:
-        view = self._cockpit.view
-        if view is not None and self.is_attached:
-            fits = len(self._body_view.rows) <= self._height
-            hints = self._hints(fits=fits, seen=fits or self._seen_whole)
-            lines = key_lines(hints, self._width, view.glyphs)
-            self.query_one("#keys", FixedLines).show_lines([(), *lines])
-
-    def on_resize(self) -> None:
-        """Another width is another text."""
-        self.call_after_refresh(self._show)
-
-    def _body(self, width: int, glyphs: Glyphs) -> list[Line]:
+    @override
+    def body(self, width: int, glyphs: Glyphs) -> list[Line]:
         if self._error is not None:
             return [((part, "error"),) for part in wrapped(foreign(self._error), width)]
         if self._results:
@@ -301,17 +216,17 @@ class KillDialog(ModalScreen[bool]):
             return [*lines, (), *(((f" {foreign(one)}", "dim"),) for one in self._progress[-4:])]
         return lines
 
-    def _hints(self, *, fits: bool, seen: bool) -> list[Hint]:
-        """The keys that do something; ``fits``: nothing has to be scrolled to."""
+    @override
+    def hints(self, *, fits: bool, seen: bool) -> list[Hint]:
         leave, confirm = keys_of(self, "kill.leave"), keys_of(self, "kill.confirm")
         if self._busy:
             return [(leave, "leave; the result comes as an event")]
-        if self._is_done:
+        if self.is_over:
             offer = any(one.offer_kill for one in self._results)
             kill = [(keys_of(self, "kill.escalate"), "send SIGKILL")] if offer else []
             return [(confirm, "close"), *kill]
         hints: list[Hint] = [(leave, "leave it alone")]
-        if self._can_run_plan():
+        if self.can_confirm():
             enter = f"send SIG{self._request.signal}" if seen else "see the rest first"
             in_field = self._typed.display  # which takes enter, whatever confirms elsewhere
             hints.insert(0, ("enter" if in_field else confirm, enter))
