@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import pty
@@ -116,6 +117,14 @@ def test_a_signal_ends_the_app_and_gives_the_terminal_back(start, number):
     assert session.seen.index(b"\x1b[m\x1b[?2004l") < session.seen.index(ALTERNATE_SCREEN_OFF)
     assert b"Traceback" not in session.seen
     assert termios.tcgetattr(session.fd) == session.modes
+
+
+def test_a_signal_that_another_thread_got_is_acted_on_at_once(start):
+    session = start()
+    threads = sorted(int(tid) for tid in os.listdir(f"/proc/{session.pid}/task"))
+    to_thread = {"x86_64": 234, "aarch64": 131}[os.uname().machine]
+    assert ctypes.CDLL(None).syscall(to_thread, session.pid, threads[-1], signal.SIGTERM) == 0
+    assert session.exit_code(within_s=2.5) == 128 + signal.SIGTERM
 
 
 def test_a_terminal_that_goes_away_ends_the_app_even_when_no_signal_comes(start):
