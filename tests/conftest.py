@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SIMNVML = Path(__file__).resolve().parent / "simnvml"
 
 Simbox = Callable[..., "subprocess.CompletedProcess[str]"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started with `&` by a script: what the tests start would be deaf to ctrl+c as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
