@@ -1,8 +1,8 @@
 """A program with 60,000 names of its own, a long list and a long deque; no agent's thread.
 
-usage: crowded.py. Goes through the agent's deep census itself, three times, and prints, as JSON, the
-longest that one turn took of this thread's time (ms; of the best of the three: a busy machine has
-cold caches) and what the census found.
+usage: crowded.py. Goes through the agent's deep census itself, three times, and prints, as JSON,
+the longest that one turn took of this thread's time (ms; of the best of the three: a busy machine
+has cold caches) and what the census found.
 """
 
 import collections
@@ -28,7 +28,6 @@ own.replay = collections.deque((float(i) for i in range(1_000_000)), maxlen=1_00
 own.numbers = list(range(300_000))
 agent.CENSUS_BUDGET_S = 60.0
 gc.collect()  # else the first collection of all this falls into a turn
-
 
 
 def through():
