@@ -521,16 +521,20 @@ async def test_no_sentence_names_the_key_of_the_fixes_where_it_is_off(readonly):
 
 
 async def test_the_keys_in_sentences_are_those_that_are_bound():
-    keys = {"memory.fix": "F", "memory.attach": "A"}
+    keys = {"memory.fix": "F", "memory.attach": "A", "memory.deep": "D", "memory.again": "R"}
     async with stage("busy", (120, 60), keys=keys) as play:
         await opened(play, 4711, 30)
         assert "see [F]" in play.text
         await play.pilot.press("h")
         await answer(play)
         assert "recorded: [F], record" in play.text
+        assert "[R] reads again" in play.text
+        await play.pilot.press("c")
+        await answer(play)
+        assert "[D] looks at every object" in play.text
     async with stage("busy", (120, 60), keys=keys) as play:
         await opened(play, 4714, 3)
-        assert "press A to attach" in play.text
+        assert "press [A] to attach" in play.text
 
 
 async def test_answers_and_troubles_of_another_run_are_not_shown_whatever_was_asked():

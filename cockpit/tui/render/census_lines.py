@@ -16,13 +16,15 @@ _FRAMES = 4
 """Callers of an allocation that are shown."""
 
 
-def census_lines(census: Census, width: int, glyphs: Glyphs) -> list[Line]:
-    """Groups, then the biggest tensors."""
+def census_lines(census: Census, width: int, glyphs: Glyphs, deep_key: str) -> list[Line]:
+    """Groups, then the biggest tensors. ``deep_key`` asks for more: ``[C]``."""
     lines: list[Line] = []
     notes = [] if census.complete else ["The walk ran out of its time: these are lower bounds."]
     notes += [foreign(census.sentence)] if census.sentence else []
     if not census.deep:
-        notes.append("[C] looks at every object: it takes seconds, in slices of a millisecond.")
+        notes.append(
+            f"{deep_key} looks at every object: it takes seconds, in slices of a millisecond."
+        )
     for note in notes:
         lines += [((f" {part}", "dim"),) for part in wrapped(note, max(8, width - 2))]
     lines += [*([()] if lines else []), *_group_lines(census.groups, width, glyphs)]
@@ -78,10 +80,10 @@ def site_lines(
 ) -> list[Line]:
     """Live memory by stack, biggest first; how to record where nothing is recorded.
 
-    ``fix_key`` as bound now; empty where it is off.
+    ``fix_key`` as in ``[f]``; empty where it is off.
     """
     if not sites:
-        how = f": [{foreign(fix_key)}], record" if fix_key else ""
+        how = f": {fix_key}, record" if fix_key else ""
         text = (
             f"Allocations by stack are known only while they are recorded{how}. "
             "Only what is allocated from then on has a stack; about 2 µs each."

@@ -216,7 +216,7 @@ def attach_lines(plan: AttachPlan, width: int, glyphs: Glyphs) -> list[Line]:
     if plan.way is not None:
         texts = [_WAYS[plan.way]]
         if plan.way != "agent":
-            texts.append("You lose: nothing. [d] takes the agent out again.")
+            texts.append("You lose: nothing. Detach takes the agent out again.")
         lines.append(())
         for text in texts:
             lines += [((f" {part}", ""),) for part in wrapped(text, max(8, width - 2))]

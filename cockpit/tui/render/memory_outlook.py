@@ -11,7 +11,7 @@ from cockpit.model.run import RunDevice
 from cockpit.model.run_history import Trend
 from cockpit.model.text import GIB, MIB, gib, size
 from cockpit.tui.line import Line, Role, Span
-from cockpit.tui.render.cells import foreign, line_width, merged
+from cockpit.tui.render.cells import line_width, merged
 from cockpit.tui.render.memory_bar import Place, Slice, amount
 from cockpit.tui.render.memory_subject import OTHERS, Subject
 
@@ -126,7 +126,7 @@ def advice_of(
         texts.append((f"It has run out of memory {times} and went on.", "error"))
     trend = history.trend(pid, gpu, "allocated")
     if trend is not None and not trend.steady and trend.bytes_per_s > 0:
-        texts.append((_leak_words(trend), "warn"))
+        texts.append((_leak_words(trend, subject.key("census")), "warn"))
     stuck = amount(slices, "stuck") or 0
     if is_much_stuck(device, slices):
         words = f"{gib(stuck)} GiB cannot be given back by empty_cache. expandable_segments would"
@@ -136,14 +136,14 @@ def advice_of(
 
 
 def _see_fixes(subject: Subject) -> str:
-    return f": see [{foreign(subject.fix_key)}]" if subject.fix_key else ""
+    return f": see {subject.key('fix')}" if subject.key("fix") else ""
 
 
-def _leak_words(trend: Trend) -> str:
+def _leak_words(trend: Trend, key: str) -> str:
     over = f"{trend.steps:,} steps" if trend.steps else long_duration(trend.span_s)
     return (
         f"Live tensors grow without a pause over {over}: something keeps them, such as losses or "
-        "outputs in a list: see [c]."
+        f"outputs in a list: see {key}."
     )
 
 

@@ -118,19 +118,21 @@ def state_lines(subject: Subject, width: int, clock: str) -> list[Line]:
         texts.append((f"pid {pid} has not answered yet.", "dim"))
     elif run.state == "no_answer":
         texts.append((f"! pid {pid} does not answer: something holds the GIL{since}.", "error"))
-        texts.append(("  [t] reads its stacks from outside.", "dim"))
+        texts.append((f"  {subject.key('stacks')} reads its stacks from outside.", "dim"))
     elif run.state == "stopped":
         texts.append((f"! pid {pid} is stopped (SIGSTOP){since}.", "warn"))
     elif run.state == "ended":
         texts.append((f"! pid {pid} {_ended_how(run.exit_status)}{since}.", "warn"))
     elif run.cuda_initialized is False:
         words = f"pid {pid} trains on CPU: CUDA was never initialised in this process."
-        texts.append((f"{words} [c] lists its tensors.", "warn"))
+        texts.append((f"{words} {subject.key('census')} lists its tensors.", "warn"))
     elif not run.devices:
         texts.append((f"pid {pid} has reserved no GPU memory through torch yet.", "dim"))
     elif run.step_age_s is not None and run.step_age_s >= HUNG_S:
         age = f"{run.step_age_s:.0f} s"
-        texts.append((f"! No optimizer step for {age}. [t] shows where it is.", "warn"))
+        texts.append(
+            (f"! No optimizer step for {age}. {subject.key('stacks')} shows where it is.", "warn")
+        )
     if run.state == "running":
         texts += [(f"  {gap_words(reason)}", "dim") for reason in run.gaps.values()]
     return [((f" {part}", role),) for text, role in texts for part in wrapped(text, width - 2)]
@@ -148,13 +150,8 @@ def _ended_how(status: int | None) -> str:
 # -- without an agent
 
 
-def driver_view_lines(
-    subject: Subject, width: int, attach_key: str, no_python: str | None = None
-) -> list[Line]:
-    """The driver's number and what it is; ``no_python`` says why there is nothing to attach to.
-
-    ``attach_key`` is the key as bound now; empty where it is off.
-    """
+def driver_view_lines(subject: Subject, width: int, no_python: str | None = None) -> list[Line]:
+    """The driver's number and what it is; ``no_python`` says why there is nothing to attach to."""
     pid, process, framework = subject.pid, subject.process, subject.framework
     vram = None if process is None else process.vram_bytes
     lines: list[Line] = []
@@ -171,7 +168,8 @@ def driver_view_lines(
         why = "It cannot be attached to from here: this /proc does not show it."
         texts = (f"Driver view only: {held}.", why)
     else:
-        way = f"press {foreign(attach_key)} to attach" if attach_key else "attach to it"
+        key = subject.key("attach")
+        way = f"press {key} to attach" if key else "attach to it"
         texts = (
             f"Driver view only: {held} (context + cache + NCCL).",
             f'To split allocated/reserved, start it with "cockpit run -- …" or {way}.',

@@ -4,13 +4,14 @@ plain training loop."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cockpit.model.gpu import Gpu
 from cockpit.model.memory import SegmentRow, Segments
 from cockpit.model.process import Process
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.run_history import RunHistory
+from cockpit.tui.render.cells import foreign
 from cockpit.tui.render.memory_bar import Place
 
 MAP_AGREES = 0.02
@@ -50,8 +51,13 @@ class Subject:
     history: RunHistory
     segments: Segments | None = None
     """As last asked for."""
-    fix_key: str = ""
-    """Of the fixes, as bound now; empty: it is off, and no sentence names it."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """As bound now, by the id of the binding; what is off is missing, and no sentence names it."""
+
+    def key(self, name: str) -> str:
+        """``[f]`` for ``fix``; empty where that is off."""
+        key = self.keys.get(f"memory.{name}")
+        return f"[{foreign(key)}]" if key else ""
 
     @property
     def framework(self) -> str | None:

@@ -71,10 +71,15 @@ class Page(Screen[None]):
 
     def key_of(self, id_: str) -> str:
         """The key of a binding as bound now; empty where it is off."""
+        return self.bound_keys().get(id_, "")
+
+    def bound_keys(self) -> dict[str, str]:
+        """The first key of each binding that is on right now, by its id."""
+        keys: dict[str, str] = {}
         for one in self.active_bindings.values():
-            if one.binding.id == id_ and one.enabled:
-                return self.app.get_key_display(one.binding)
-        return ""
+            if one.binding.id and one.enabled and one.binding.id not in keys:
+                keys[one.binding.id] = self.app.get_key_display(one.binding)
+        return keys
 
     def on_screen_resume(self) -> None:
         """Back in front: what was missed meanwhile is drawn."""

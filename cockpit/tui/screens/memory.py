@@ -297,7 +297,7 @@ class MemoryScreen(SubPage):
             gpus={gpu.index: gpu for gpu in snapshot.gpus},
             history=view.run_history,
             segments=self._segments,
-            fix_key=self.key_of("memory.fix"),
+            keys=self.bound_keys(),
         )
 
     def _is_same(self, one: Process | Run) -> bool:
@@ -328,30 +328,31 @@ class MemoryScreen(SubPage):
     def _body(self, view: View, subject: Subject, width: int) -> list[Line]:
         if self._tab == "bar":
             return self._bar(view, subject, width)
-        answer, trouble = self._answer(view, width), self._troubles.get(self._question)
+        answer, trouble = self._answer(view, subject, width), self._troubles.get(self._question)
         if trouble is not None:
             parts = wrapped(foreign(trouble), width - 2)
             return [((f" {part}", "warn"),) for part in parts]
         if answer is None:
             return [((f" asking pid {self._pid} …", "dim"),)]
         at = clock(self._asked_at.get(self._question, ""), utc_offset_s())
-        return [((f" as of {at}   [r] reads again", "dim"),), *answer]
+        again = f" as of {at}   {subject.key('again')} reads again"
+        return [((again, "dim"),), *answer]
 
-    def _answer(self, view: View, width: int) -> list[Line] | None:
+    def _answer(self, view: View, subject: Subject, width: int) -> list[Line] | None:
         """What was asked for, as lines; made once, for a map of 4,000 segments takes its time."""
         state = (self._tab, width, self._census, self._stacks, self._segments)
         same = len(self._drawn) == len(state) and all(
             a is b for a, b in zip(self._drawn, state, strict=True)
         )
         if not same or self._answered is None:
-            self._drawn, self._answered = state, self._answer_lines(view, width)
+            self._drawn, self._answered = state, self._answer_lines(view, subject, width)
         return self._answered
 
-    def _answer_lines(self, view: View, width: int) -> list[Line] | None:
+    def _answer_lines(self, view: View, subject: Subject, width: int) -> list[Line] | None:
         """None while it is on its way."""
         glyphs = view.glyphs
         if self._tab == "census" and self._census is not None:
-            return census_lines(self._census, width, glyphs)
+            return census_lines(self._census, width, glyphs, subject.key("deep"))
         if self._tab == "stacks" and self._stacks is not None:
             return stack_lines(self._stacks, width, glyphs)
         if self._tab == "segments" and self._segments is not None:
@@ -359,15 +360,14 @@ class MemoryScreen(SubPage):
         if self._tab == "history" and self._segments is not None:
             parts = wrapped(foreign(self._segments.sentence or ""), width - 2)
             why: list[Line] = [((f" {part}", "warn"),) for part in parts if part]
-            key = self.key_of("memory.fix")
+            key = subject.key("fix")
             return [*why, *site_lines(self._segments.sites, width, glyphs, key)]
         return None
 
     def _bar(self, view: View, subject: Subject, width: int) -> list[Line]:
         run, glyphs = subject.run, view.glyphs
         if run is None:
-            key = self.key_of("memory.attach")
-            lines = driver_view_lines(subject, width, key, self._no_python)
+            lines = driver_view_lines(subject, width, self._no_python)
             return [glyphs.finish(line) for line in (*lines, *driver_bars(subject, width, glyphs))]
         lines = framework_lines(subject, width)
         for device in run.devices:

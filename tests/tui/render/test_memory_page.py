@@ -74,6 +74,9 @@ class FixedHistory(RunHistory):
         return self._retries
 
 
+KEYS = {"memory.stacks": "t", "memory.census": "c", "memory.fix": "f", "memory.attach": "a"}
+
+
 def a_subject(device=RUN, *, run=None, process=None, gpu=None, history=None, rows=None) -> Subject:
     gpu = a_gpu(0) if gpu is None else gpu
     run = Run(pid=4711, step=20214, devices=(device,)) if run is None else run
@@ -84,6 +87,7 @@ def a_subject(device=RUN, *, run=None, process=None, gpu=None, history=None, row
         gpus={0: gpu},
         history=history or RunHistory(),
         segments=rows,
+        keys=KEYS,
     )
 
 
@@ -150,11 +154,11 @@ def test_long_durations(seconds, words):
 
 def test_a_run_without_agent_shows_the_drivers_number_and_what_it_is():
     process = a_process(4711, vram_bytes=int(71.2 * GIB))
-    subject = Subject(4711, process, None, {0: a_gpu(0)}, RunHistory())
-    text = " ".join(plain(line).strip() for line in driver_view_lines(subject, 200, "a"))
+    subject = Subject(4711, process, None, {0: a_gpu(0)}, RunHistory(), keys=KEYS)
+    text = " ".join(plain(line).strip() for line in driver_view_lines(subject, 200))
     assert text == (
         "Driver view only: 71.2 GiB held by pid 4711 (context + cache + NCCL). To split "
-        'allocated/reserved, start it with "cockpit run -- …" or press a to attach.'
+        'allocated/reserved, start it with "cockpit run -- …" or press [a] to attach.'
     )
 
 
@@ -165,9 +169,9 @@ def test_a_run_without_agent_shows_the_drivers_number_and_what_it_is():
 def test_other_frameworks_are_explained_not_measured(framework, words):
     process = a_process(4711, framework=framework)
     subject = Subject(4711, process, None, {0: a_gpu(0)}, RunHistory())
-    text = " ".join(plain(line) for line in driver_view_lines(subject, 80, "a"))
+    text = " ".join(plain(line) for line in driver_view_lines(subject, 80))
     assert words in text
-    assert "press a" not in text
+    assert "to attach" not in text
 
 
 def test_vllm_is_not_offered_empty_cache():
@@ -385,7 +389,7 @@ def assert_clean(lines, width, glyphs):
 @settings(deadline=None)
 @given(censuses, st.lists(sites, max_size=3), widths, glyph_sets)
 def test_census_and_sites_fit_and_are_clean(census, some, width, glyphs):
-    assert_clean(census_lines(census, width, glyphs), width, glyphs)
+    assert_clean(census_lines(census, width, glyphs, "[C]"), width, glyphs)
     assert_clean(site_lines(some, width, glyphs), width, glyphs)
 
 
@@ -410,7 +414,7 @@ def test_the_page_fits_and_is_clean(run, process, rows, trend, width, glyphs):
     lines += rank_lines([(run, process), (None, process)], 4711, width, glyphs)
     assert_clean(lines, width, glyphs)
     finished = [facts_line(subject, width), *state_lines(subject, width, "14:02:11")]
-    finished += driver_view_lines(subject, width, "a")
+    finished += driver_view_lines(subject, width)
     assert_clean([glyphs.finish(line) for line in finished], width, glyphs)
 
 
@@ -431,8 +435,8 @@ def test_dialogs_fit_and_are_clean(sentence, path, more, width, glyphs):
 def test_a_process_that_cannot_be_seen_is_not_offered_to_be_attached_to():
     process = Process(pid=7, visible=False, gaps={"pid": "other_namespace"})
     subject = Subject(7, process, None, {}, RunHistory())
-    lines = driver_view_lines(subject, 80, "a")
+    lines = driver_view_lines(subject, 80)
     words = " ".join(text for line in lines for text, _ in line)
-    assert "press a" not in words
+    assert "to attach" not in words
     assert "how much pid 7 holds is not known" in words
     assert "cannot be attached to from here" in words
