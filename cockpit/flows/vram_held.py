@@ -43,7 +43,8 @@ def _strays(known: Known) -> Judged:
     foreign = sum(not known.may_end(one) for one in found)
     of_others = f", {foreign} of them not yours" if foreign else ""
     words = f"{plural(len(found), 'stray')} with {total}{of_others}."
-    return "bad", f"{words} {clean(sentence(first.sentence))}"
+    why = first.sentence if len(found) == 1 else f"pid {found[0].pid}: {first.sentence}"
+    return "bad", f"{words} {clean(sentence(why))}"
 
 
 def _idle(known: Known) -> Judged:

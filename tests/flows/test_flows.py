@@ -69,6 +69,12 @@ def test_a_stray_is_the_first_thing_to_end() -> None:
 def test_several_strays_are_ended_together_or_one_by_one() -> None:
     facts = known(stray(2, 38), stray(3, 5))
     assert [one.pids for one in offered("vram-held", facts)] == [(2, 3), (2,), (3,)]
+    (told,) = (
+        one.sentence
+        for one in machine.looked(FLOWS["vram-held"], State(), facts).found
+        if one.what == "Strays?"
+    )
+    assert told == "2 strays with 43.0 GiB. Pid 2: Its launcher has ended."
 
 
 def test_another_users_process_is_named_and_never_offered() -> None:
