@@ -227,7 +227,7 @@ def _explain(of: _Wanted) -> Action:
 
 def _admin(of: _Wanted) -> Action:
     """With sudo in the user's terminal, where it is one plain command: what is confirmed is what
-    runs, and of several the face would run the first only."""
+    runs, and a step is one command."""
     lines = of.values["lines"]
     if of.machine.source != "live":  # sudo would be this host's
         return _Told(of.values)
@@ -239,11 +239,9 @@ def _admin(of: _Wanted) -> Action:
             return _Told(of.values)
         step = AdminStep(
             title=of.values["title"],
-            commands=(words[1:],),
-            why="",
+            argv=words[1:],
             loses=of.values["loses"],
             verify=of.values["verify"],
-            in_terminal=True,
         )
         wanted = removal(words)
         if wanted is None:

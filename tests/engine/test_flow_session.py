@@ -234,14 +234,7 @@ def test_a_demo_offers_nothing_that_touches_this_host(flows: Flows) -> None:
 def test_a_terminal_command_that_fails_is_a_failed_fix(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = AdminStep(
-        title="load the module",
-        commands=(("false",),),
-        why="",
-        loses="nothing",
-        verify="",
-        in_terminal=True,
-    )
+    step = AdminStep(title="load the module", argv=("false",), loses="nothing", verify="")
     monkeypatch.setattr(remedies, "build", lambda *_: step)
     chosen = confirming(flows)
     asked = flows.answer(chosen.id, FlowAnswer(confirmed=True), silent)
