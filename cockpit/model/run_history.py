@@ -1,26 +1,23 @@
 """The last ten minutes of what attached runs say about their memory, and where it is going.
 
-One ring for each (pid, GPU, value), written once a snapshot as :mod:`cockpit.model.history` does
+One ring for each (pid, GPU, value), written once a snapshot as :mod:`cockpit.model.rings` does
 it. A run that does not answer leaves a gap: its old numbers never become new samples.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from math import copysign, isnan, nan, sqrt
+from math import copysign, isnan, sqrt
 from statistics import median
 from typing import Literal, NamedTuple
 
-from cockpit.model.history import ages
+from cockpit.model.rings import SIZE, Rings
 from cockpit.model.run import Run, RunDevice
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.time import moment
 
 RunMetric = Literal["allocated", "reserved", "driver", "retries", "step"]
 """Bytes; ``retries`` are the allocator's, ``step`` the optimizer's (its GPU is :data:`NO_GPU`)."""
 
-SIZE = 600
 NO_GPU = -1
 LEAST_SAMPLES = 12
 """Fewer say nothing about a trend."""
@@ -30,8 +27,6 @@ _SURE = 4.0
 """Standard deviations of Kendall's S beyond which a slope is no accident."""
 _LEAST_CHANGE_BYTES = 8 << 20
 """Four pages of the driver: less is no trend, whatever the statistics say."""
-
-_Key = tuple[int, int, RunMetric]
 
 
 class Trend(NamedTuple):
@@ -51,43 +46,29 @@ class Trend(NamedTuple):
         return max(0.0, room_bytes) / self.bytes_per_s
 
 
-class RunHistory:
+class RunHistory(Rings[tuple[int, int, RunMetric]]):
     """Rings of the last ``size`` samples of every attached run."""
 
     def __init__(self, size: int = SIZE) -> None:
-        self.size = size
-        self.count = 0
-        """Samples written so far."""
-        self._at = array("d", [nan]) * size
-        self._rings: dict[_Key, array[float]] = {}
+        super().__init__(size)
         self._last: dict[int, int] = {}
-        self._newest_at = ""
         self._trends: dict[tuple[int, int, RunMetric], tuple[int, Trend | None]] = {}
 
     def append(self, snapshot: Snapshot) -> None:
-        """Write one sample; the same snapshot twice counts once, an older one starts anew."""
-        if snapshot.taken_at == self._newest_at:
-            return
-        if snapshot.taken_at < self._newest_at:  # a replay was moved back
-            self.clear()
-        self._newest_at = snapshot.taken_at
-        slot = self.count % self.size
-        self._at[slot] = moment(snapshot.taken_at) or 0.0
-        for ring in self._rings.values():
-            ring[slot] = nan
-        for run in snapshot.runs:
-            if run.state == "running":  # an old value must not become a new sample
-                self._append_run(run, slot)
-        self.count += 1
+        """As :meth:`Rings.append`."""
+        super().append(snapshot)
         self._forget()
 
+    def _sample(self, snapshot: Snapshot, slot: int) -> None:
+        for run in snapshot.runs:
+            if run.state == "running":  # an old value must not become a new sample
+                self._sample_run(run, slot)
+
     def clear(self) -> None:
-        """Forget everything."""
-        self.count = 0
-        self._rings.clear()
+        """As :meth:`Rings.clear`."""
+        super().clear()
         self._last.clear()
         self._trends.clear()
-        self._newest_at = ""
 
     def values(
         self, pid: int, gpu: int, metric: RunMetric, count: int | None = None
@@ -99,10 +80,6 @@ class RunHistory:
         if ring is None:
             return [None] * (self.count - first)
         return [_known(ring[number % self.size]) for number in range(first, self.count)]
-
-    def ages(self, count: int) -> list[float]:
-        """As :meth:`cockpit.model.history.History.ages`."""
-        return ages(self._at, self.count, count)
 
     def known_at(self, pid: int) -> float | None:
         """When the run last answered, seconds since the epoch; None: never seen to."""
@@ -156,29 +133,21 @@ class RunHistory:
             if not (isnan(ring[slot]) or isnan(self._at[slot]))
         ]
 
-    def _append_run(self, run: Run, slot: int) -> None:
+    def _sample_run(self, run: Run, slot: int) -> None:
         before = self._latest(run.pid, NO_GPU, "step")
         if run.step is not None and before is not None and run.step < before:
             self._drop(run.pid)  # another process has the pid now
         self._last[run.pid] = self.count
         self._write((run.pid, NO_GPU, "step"), slot, run.step)
         for device in run.devices:
-            self._append_device(run.pid, device, slot)
+            self._sample_device(run.pid, device, slot)
 
-    def _append_device(self, pid: int, device: RunDevice, slot: int) -> None:
+    def _sample_device(self, pid: int, device: RunDevice, slot: int) -> None:
         gpu = device.gpu
         self._write((pid, gpu, "allocated"), slot, device.allocated_bytes)
         self._write((pid, gpu, "reserved"), slot, device.reserved_bytes)
         self._write((pid, gpu, "driver"), slot, device.driver_seen_bytes)
         self._write((pid, gpu, "retries"), slot, device.alloc_retries)
-
-    def _write(self, key: _Key, slot: int, value: float | None) -> None:
-        if value is None:
-            return
-        ring = self._rings.get(key)
-        if ring is None:
-            ring = self._rings[key] = array("d", [nan]) * self.size
-        ring[slot] = value
 
     def _latest(self, pid: int, gpu: int, metric: RunMetric) -> float | None:
         number = self._last.get(pid)

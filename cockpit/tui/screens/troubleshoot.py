@@ -185,7 +185,7 @@ class TroubleshootScreen(FlowScreen):
         elif mode == "choose" and preview is not None and preview.lines and is_by_hand(preview):
             self._copy(preview.lines)
         elif mode == "choose" and preview is not None and preview.refusal is not None:
-            self.notify(foreign(preview.refusal), severity="warning", timeout=4)
+            self.notify(preview.refusal, severity="warning", timeout=4)
         elif mode in ("ask", "choose"):
             self.talk.answer(FlowAnswer(option=number))
 
@@ -256,7 +256,7 @@ class TroubleshootScreen(FlowScreen):
         except CockpitError as error:
             self._sentence = str(error)
         else:
-            self.notify(f"Written: {foreign(path)}", timeout=6)
+            self.notify(f"Written: {path}", timeout=6)
         self.redraw()
 
     def action_cancel(self) -> None:
