@@ -82,11 +82,11 @@ class Relaunch(Planned):
         if refusal:
             raise RefusedError(refusal)
         began = time.monotonic()
-        if self.where == "background":
-            console.say(in_background(self.start(entry)))
-        elif self.where == "tmux":
-            console.say(in_tmux(self.start(entry), self.tmux_socket))
         try:
+            if self.where == "background":
+                console.say(in_background(self.start(entry)))
+            elif self.where == "tmux":
+                console.say(in_tmux(self.start(entry), self.tmux_socket))
             directory = self._find(console)
             if directory is None:
                 return Outcome(ok=True, sentence="It was started, and is not watched.")

@@ -555,6 +555,21 @@ def test_a_probe_of_which_no_record_can_be_kept_does_not_go_on_unseen(
     assert not commands_with(b"unseen.py")
 
 
+def test_a_probe_that_did_not_say_in_time_that_it_began_does_not_go_on_unseen(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cockpit run` is ended when it says nothing; what it has begun by then is not."""
+    slow = tmp_path / "slow.sh"
+    slow.write_text("#!/bin/sh\nsetsid sleep 6151 </dev/null >/dev/null 2>&1 &\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("cockpit.act.run_starts.cockpit_command", lambda *_: (str(slow),))
+    monkeypatch.setattr("cockpit.act.run_starts.START_LIMIT_S", 1.0)
+    action = relaunch(typed((sys.executable, "x.py"), str(tmp_path)), is_probe=True)
+    with pytest.raises(CockpitError, match="Nothing was heard"):
+        action.run(console()[0])
+    assert not commands_with(b"6151")
+
+
 def commands_with(word: bytes) -> list[str]:
     """Living processes with this word in their command line."""
     found = []
