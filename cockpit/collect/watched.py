@@ -121,9 +121,10 @@ class Watched:
         command = procfs.command(self._root, self.pid)
         if isinstance(command, Gap):
             return
-        if not command and self.stat.state not in "ZX":
-            self._due_at = self._command_at = -1e9  # amid its exec: again in the next tick
-        if command != self.command:
+        if not command:  # amid its exec or its end: what was known stays
+            if self.stat.state not in "ZX":
+                self._due_at = self._command_at = -1e9  # again in the next tick
+        elif command != self.command:
             self.command = command
             self.owner = None  # another program, or it now says what it is
 

@@ -139,6 +139,8 @@ def test_an_argv_read_amid_an_exec_is_read_again_at_once(
     (folder / "cmdline").write_bytes(b"vllm\0serve\0")
     row = one(table, pid, 1.0)
     assert (row.command, row.framework) == (("vllm", "serve"), "vllm")
+    (folder / "cmdline").write_bytes(b"")  # its memory is gone, it is not yet
+    assert one(table, pid, 40.0).command == ("vllm", "serve")
 
 
 def test_another_argv_is_noticed_within_half_a_minute(processes: Processes, tmp_path: Path) -> None:
