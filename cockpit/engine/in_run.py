@@ -285,6 +285,7 @@ def _census(data: Mapping[str, Any], deep: bool) -> Census:
             biggest=msgspec.convert(data.get("biggest") or (), tuple[BigTensor, ...]),
             deep=deep,
             complete=bool(data.get("complete")),
+            sentence=msgspec.convert(data.get("sentence"), str | None),
         )
 
 

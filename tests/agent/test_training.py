@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -101,6 +102,40 @@ def test_the_cheap_census_counts_what_the_optimizers_hold(trainer: Program) -> N
     assert data["devices"] == ["cpu"]
     assert data["longest_hold_ms"] < 5
     assert data["optimizers"] == 2
+
+
+def test_two_hundred_censuses_leave_a_training_alive_that_drops_its_gradients(
+    trainer: Program,
+) -> None:
+    """Read on the agent's thread, ``.grad`` is freed memory once in forty times: SIGSEGV."""
+    trainer.wait_steps(20)
+    for number in range(200):
+        with trainer.talk() as talk:
+            data = talk.data("census", deep=number % 8 == 0)
+        assert data["sentence"] is None
+        assert any(row["kind"] == "gradient" for row in data["tensors"])
+    assert trainer.process.poll() is None
+
+
+def test_without_a_step_or_with_readonly_gradients_are_not_counted_and_that_is_said(
+    torch_python: str, folder: str
+) -> None:
+    with running(torch_python, "train.py", folder, "once", "304", "stay") as program:
+        program.wait_socket().wait_steps(304)
+        time.sleep(0.2)  # the second optimizer of the last step
+        with program.talk() as talk:
+            data = talk.data("census")
+    assert "no optimizer step came" in data["sentence"]
+    kinds = {row["kind"] for row in data["tensors"]}
+    assert (kinds >= {"parameter", "optimizer_state"}, "gradient" in kinds) == (True, False)
+    shutil.rmtree(folder)
+    os.mkdir(folder, 0o700)
+    with running(torch_python, "train.py", folder, env={"COCKPIT_AGENT_READONLY": "1"}) as program:
+        program.wait_socket().wait_steps(20)
+        with program.talk() as talk:
+            data = talk.data("census")
+    assert "--readonly leaves to itself" in data["sentence"]
+    assert not any(row["kind"] == "gradient" for row in data["tensors"])
 
 
 def test_the_deep_census_names_the_holders(trainer: Program) -> None:

@@ -32,7 +32,7 @@ gc.collect()  # else the first collection of all this falls into a turn
 
 def through():
     """(longest turn in seconds, what was found)"""
-    turns = agent.census(torch, [], True, False)
+    turns = agent.census(torch, [], True, False, None)
     longest = 0.0
     while True:
         began = time.thread_time()

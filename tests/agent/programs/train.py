@@ -1,4 +1,6 @@
-"""Trains a small model on the CPU. usage: train.py FOLDER [idle|late|looks|thread|cuda|once STEPS]
+"""Trains a small model on the CPU.
+
+usage: train.py FOLDER [idle|late|looks|thread|cuda|once STEPS [stay]]
 
 ``thread``: another thread imports torch, after the agent has come.
 ``cuda``: the statistics come from the recording of an H200, see faked_cuda.py.
@@ -60,6 +62,8 @@ def main():
             other.step()
             steps -= 1
             time.sleep(0.001)
+    if "stay" in sys.argv:
+        time.sleep(60)
     return net
 
 
