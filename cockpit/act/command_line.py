@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 from cockpit.act.command_table import (
     EVALUATION,
@@ -183,9 +183,14 @@ def _at(
         if row is None or canonical(name) in ONLY_WITH_DASHES:
             return None
         return _make(row, name, value, at, at, "override")
-    if _YACS.fullmatch(word) and following is not None and (row := _row(word, {})):
+    if _YACS.fullmatch(word) and _is_value(following) and (row := _row(word, {})):
         return _make(row, word, following, at, at + 1, "pair")
     return None
+
+
+def _is_value(word: str | None) -> TypeGuard[str]:
+    """No option: a word without a dash, or a negative number."""
+    return word is not None and (not word.startswith("-") or word[1:].isdigit())
 
 
 def _may_follow(before: str, by_name: dict[str, Declared]) -> bool:
@@ -215,7 +220,7 @@ def _dashed(
         return _make(row, name, following, at, at + 1, "space", choices)
     if row.kind != "value":
         return _make(row, name, None, at, at, "switch", choices)
-    if following is None or (following.startswith("-") and not following[1:].isdigit()):
+    if not _is_value(following):
         return None
     return _make(row, name, following, at, at + 1, "space", choices)
 

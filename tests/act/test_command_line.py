@@ -6,7 +6,7 @@ import contextlib
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cockpit.act.command_change import change, halve_batch
@@ -341,6 +341,7 @@ THINGS += [("precision", "fp32"), ("checkpointing", "on"), ("compile", "off"), (
 
 @settings(deadline=None)  # two cores, shared
 @given(st.sampled_from(HEADS), st.lists(PART, max_size=8), st.sampled_from(THINGS))
+@example(("python", "t.py"), ["--logging_steps", "SOLVER.IMS_PER_BATCH"], ("batch", "3"))
 def test_a_change_leaves_every_other_word_as_it_was(
     head: tuple[str, ...], rest: list[str], thing: tuple[str, str]
 ) -> None:
