@@ -492,14 +492,18 @@ def measure(tensor: Any) -> Measured:
     the tensor's end on another thread.
     """
     item = int(tensor.element_size())
-    address_of = getattr(loaded("torch")._C, "_data_address", None)  # makes no copy of a lazy one
-    at = int(address_of(tensor) if address_of is not None else tensor.data_ptr())
+    address_of = getattr(loaded("torch")._C, "_data_address", None)
+    if address_of is not None:  # of the storage; makes no copy of a lazy one
+        at = int(address_of(tensor))
+    else:  # torch before 2.1
+        at = int(tensor.data_ptr())
+        at -= int(tensor.storage_offset()) * item if at else 0
     return (
         int(tensor.numel()) * item,
         str(tensor.device),
         str(tensor.dtype).replace("torch.", ""),
         [int(n) for n in tensor.shape],
-        at - int(tensor.storage_offset()) * item if at else 0,
+        at,
     )
 
 

@@ -167,7 +167,8 @@ def test_a_census_of_a_crowded_program_goes_in_slices(torch_python: str, folder:
     found = json.loads(out)
     assert found["longest_turn_ms"] < 5
     holders = [row["holder"] for row in found["biggest"]]
-    assert {"net.weight", "own.weights"} <= set(holders)
+    assert "net.weight" in holders
+    assert len({"own.weights", "own.part"} & set(holders)) == 1, "one storage"
     assert not any("7" in str(holder) for holder in holders)
 
 

@@ -23,6 +23,7 @@ own.__file__ = "/home/somebody/own.py"
 sys.modules["own"] = own
 own.__dict__.update((f"name_{i}", (i, str(i))) for i in range(60_000))
 own.weights = torch.ones(5)
+own.part = own.weights[2:]  # adds no bytes
 own.__dict__[7] = torch.ones(6)  # no name at all
 own.replay = collections.deque((float(i) for i in range(1_000_000)), maxlen=1_000_000)
 own.numbers = list(range(300_000))
