@@ -27,6 +27,8 @@ class Terms:
     patience_s: float = 1800.0
     """Then it is left running, and nothing is claimed."""
     poll_s: float = 1.0
+    hangs: bool = False
+    """The old one stood still: that the new one does not fail is no sign that it works."""
     faster: bool = False
     """It is not enough that it works: its steps have to take less time than before."""
 
@@ -132,8 +134,11 @@ class Check:
         if seen.signal in ENDED_BY_SOMEBODY:
             return Answer(None, f"{seen.name} was ended by {how} before it was seen to work")
         at = f" after step {self.last_step}" if self.last_step else ""
+        if self.before.family not in (None, seen.family):
+            return Answer(None, f"{seen.name} failed with {how}{at}, {_of_else(seen)}{_UNSEEN}")
         what = "ran out of GPU memory and failed" if seen.ooms else "failed"
-        return Answer(False, f"{seen.name} {what} again with {how}{at}")
+        again = " again" if self._had_failed() else ""
+        return Answer(False, f"{seen.name} {what}{again} with {how}{at}")
 
     def _running(self, seen: SeenRun, for_s: float) -> Answer | None:
         failed_at, step = self.before.step, seen.step
@@ -148,6 +153,9 @@ class Check:
             if done >= self.terms.steps:
                 return Answer(True, f"{seen.name} did {plural(done, 'step')} {goes_on}")
             return None
+        if for_s >= self._settle_s() and self.terms.hangs:
+            words = f"{seen.name} runs for {for_s:.0f} s {goes_on}; no step of it is seen"
+            return Answer(None, f"{words}: whether it stands still again cannot be told")
         if for_s >= self._settle_s():
             return Answer(True, f"{seen.name} runs for {for_s:.0f} s without failing {goes_on}")
         return None
@@ -159,6 +167,14 @@ class Check:
     def _settle_s(self) -> float:
         """Never less than what the old one took to fail, and a fifth more."""
         return max(self.terms.settle_s, 1.2 * (self.before.lasted_s or 0.0))
+
+
+_UNSEEN = "; whether the change helps was not seen"
+
+
+def _of_else(seen: SeenRun) -> str:
+    """Not of what the old one failed of, as far as its output says."""
+    return f"of something else ({seen.failure})" if seen.failure else "and does not say of what"
 
 
 def compared(before: RunMeasure, after: RunMeasure) -> tuple[Compared, ...]:

@@ -352,6 +352,8 @@ def _facts(log: Log, message: OomMessage, cause: str) -> dict[str, Any]:
     facts = message.facts()
     if total := message.get("total"):
         facts["total"] = size_text(total)
+        if message.own > total / 2:
+            facts["own_is_much"] = True
     if message.others:
         facts["other_pid"] = int(max(message.others, key=lambda pid: message.others[pid]))
     if batch := search(log, r"batch[_ -]?size\W{1,4}(\d{1,5})\b"):
@@ -374,6 +376,6 @@ def _not(message: OomMessage, cause: str) -> tuple[str, ...]:
             )
         if stranded * 10 < message.get("allocated"):
             return (f"Hardly fragmentation: only {size_text(stranded)} are reserved and unused.",)
-    if cause == "oom_other_process":
+    if cause == "oom_other_process" and message.own <= message.get("total") / 2:
         return ("Not this program's size: its own part of the card is small.",)
     return ()

@@ -86,7 +86,7 @@ def _others(case: _Case) -> Cause | None:
         f"{size_text(foreign)} of {size_text(case.total)} belong to other processes; this one has "
         f"{size_text(message.own)}."
     )
-    is_big = message.own > case.total / 2
+    is_big = case.total > 0 and message.own > case.total / 2
     more = (("oom_peak", "this process has much itself"),) if is_big else ()
     return Cause("oom_other_process", 0.9 if foreign > case.total / 4 else 0.65, why, more)
 

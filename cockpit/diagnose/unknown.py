@@ -23,6 +23,8 @@ from cockpit.model.finding import Also, Evidence, Finding, Fix
 from cockpit.model.xid import explain
 
 _TITLE_ROOM = 120
+_STATUS = re.compile(r"\[exit status (\d+)\]")
+"""What a run record adds (run_record.log)."""
 _DEVICE_WORDS = re.compile(
     r"CUDA|NCCL|NVRM|\bXid\b|\bGPU|\bHIP\b|cublas|cudnn|driver|Gloo|killed by signal|exited unexp",
     re.IGNORECASE,
@@ -125,6 +127,8 @@ def _title(text: str, place: str | None, crashed: bool) -> str:
     where = f" ({place})" if place else ""
     if crashed:
         return f"It crashed in native code: segmentation fault{where}"
+    if status := _STATUS.fullmatch(text):
+        return f"It ended with status {status[1]}, and its output does not say why"
     short = shortened(text.rstrip(" ."), _TITLE_ROOM)
     if EXCEPTION.match(text):
         return short + where

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from cockpit import diagnose
 from cockpit.act.journal import Journal
+from cockpit.act.relaunch_check import ENDED_BY_SOMEBODY
 from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
@@ -77,6 +78,8 @@ class Facts:
         self._checkup: Checkup | None = None
         self._origins: dict[str, tuple[str, ...]] | None = None
         self._before: RunMeasure | None = None
+        self._started: str | None = None
+        """Id of the run that a fix has started last."""
         self._rerun: RunRecord | None = None
         """Made only to find the line: its output is diagnosed, its command is not the run's."""
 
@@ -130,6 +133,7 @@ class Facts:
             record = run_record.load_run(outcome.path)
             self._rerun = record if is_probe else None
             if not is_probe:
+                self._started = record.meta.id
                 return replace(request, run=record.meta.id, log=None, pid=None, start_ticks=None)
         return request
 
@@ -197,7 +201,8 @@ class Facts:
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
             flight=flight_of(self._record(request.run)) if "flight" in needs else (),
             origins=self._origins or {},
-            is_located=self._rerun is not None,
+            is_located=self._rerun is not None and _is_fault(finding),
+            failed_anew=self._failed_anew(request),
             answers=answers,
             done=done,
         )
@@ -268,7 +273,7 @@ class Facts:
             found = live_finding(request, snapshot) or logged
         if found is None or found.cause in _QUIET:
             held = request.flow == "vram-held"  # there the end is what was wanted
-            return found if held else self._known or found
+            return found if held or self._failed_anew(request) else self._known or found
         self._known = found
         return found
 
@@ -288,6 +293,14 @@ class Facts:
     def _has_not_failed(self, request: FlowRequest) -> bool:
         record = self._record(request.run) if request.log is None else None
         return record is not None and (record.exit is None or record.exit.status == 0)
+
+    def _failed_anew(self, request: FlowRequest) -> bool:
+        """The run that a fix started failed by itself: what it failed of is not what was known."""
+        if self._started is None or request.run != self._started:
+            return False
+        record = self._record(request.run)
+        end = record.exit if record is not None else None
+        return end is not None and end.status != 0 and end.signal not in ENDED_BY_SOMEBODY
 
     def _log(self, request: FlowRequest) -> BinaryIO:
         if self._rerun is None and request.log is not None:
@@ -390,3 +403,8 @@ class Facts:
     def unfinished(self, flow: FlowId, but: str) -> Saved | None:
         """One that was left half-way."""
         return self._store.unfinished(flow, but, self._begun)
+
+
+def _is_fault(finding: Finding | None) -> bool:
+    """Of the GPU: a rerun that failed of something else has named another line."""
+    return finding is not None and finding.flow == "kernel-fault"

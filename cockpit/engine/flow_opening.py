@@ -115,3 +115,13 @@ def goes_on_as(asked: FlowId, other: FlowId, known: Known) -> tuple[Found, ...]:
     title = clean(known.finding.title)
     words = f"This is not {_NAMES[asked]}: {title}. It goes on as: {FLOWS[other].title}."
     return (Found(mark="note", what="The right flow?", sentence=words),)
+
+
+def failed_otherwise(asked: FlowId, known: Known) -> tuple[Found, ...]:
+    """What the run that a fix has started failed of, where this flow is not about that."""
+    finding = known.finding
+    if not known.failed_anew or finding is None or finding.flow == asked:
+        return ()
+    more = f" More of it: cockpit fix {finding.flow}." if finding.flow in FLOWS else ""
+    words = f"{clean(finding.title)}.{more}"
+    return (Found(mark="bad", what="What did the new run fail of?", sentence=words),)

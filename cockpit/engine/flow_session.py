@@ -64,6 +64,8 @@ class FlowSession:
     _ready: list[Ready] = field(default_factory=list)
     _aside: tuple[Found, ...] = ()
     """Why it is another flow than the one that was asked for."""
+    _at_first: tuple[Found, ...] = ()
+    """What was found before anything was done."""
     _confirmed: bool = False
     """The open question is for the face's terminal: the fix was confirmed already."""
     _lines: Journalled | None = None
@@ -337,7 +339,10 @@ class FlowSession:
             self._enter(other)
             return self._go_on(say)
         self._state = machine.looked(self._flow, self._state, known)
-        self._state = replace(self._state, found=(*self._aside, *self._state.found))
+        aside = (*self._aside, *opening.failed_otherwise(self._flow.id, known))
+        self._state = replace(self._state, found=(*aside, *self._state.found))
+        if not self._state.done:
+            self._at_first = self._state.found
         if self._state.phase == "choosing":
             self._prepare(known)
         if self._state.phase == "ended":
@@ -398,7 +403,7 @@ class FlowSession:
         shown = self._shown()
         assert isinstance(shown.prompt, Ended)
         snapshot = self._known.snapshot if self._known is not None else None
-        text = markdown(shown, snapshot)
+        text = markdown(shown, self._at_first, snapshot)
         return replace_struct(shown, prompt=replace_struct(shown.prompt, report=text))
 
     def _flow_id(self) -> FlowId:

@@ -13,7 +13,7 @@ from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
-from cockpit.flows.flow import is_about
+from cockpit.flows.flow import is_about, pids_of
 from cockpit.flows.slow import DATA_CAUSES
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
@@ -42,9 +42,17 @@ def live_finding(request: FlowRequest, snapshot: Snapshot) -> Finding | None:
         for one in snapshot.findings
         if (request.pid is None or one.pid is None or is_about(one, request.pid))
         and (request.flow is None or one.flow == request.flow)
+        and not _is_over(one, snapshot)
     ]
     own = [one for one in rows if is_about(one, request.pid)] or rows
     return max(own, key=lambda one: (_SEVERITIES.index(one.severity), one.confidence), default=None)
+
+
+def _is_over(finding: Finding, snapshot: Snapshot) -> bool:
+    """All processes that it was about are gone; the engine takes it back a moment later."""
+    there = {one.pid for one in snapshot.processes} | {one.pid for one in snapshot.runs}
+    pids = pids_of(finding)
+    return bool(pids) and pids.isdisjoint(there)
 
 
 def with_place(logged: Finding, request: FlowRequest, snapshot: Snapshot) -> Finding:

@@ -32,8 +32,6 @@ from cockpit.model.text import clean
 PATIENCE_S = 900.0
 SANITIZER = "compute-sanitizer"
 _PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/compute-sanitizer")
-_ELSEWHERE = frozenset({"benign", "recovered"})
-"""Not what the rerun was made for; nor is that the GPU was hidden from it (flow no-cuda)."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def _diagnosed(path: str | None) -> Finding | None:
 
 
 def _place(finding: Finding | None) -> str | None:
-    if finding is None or finding.cause in _ELSEWHERE or finding.flow == "no-cuda":
+    if finding is None or finding.flow != "kernel-fault":  # it failed of something else
         return None
     place = finding.facts.get("place")
     return place if isinstance(place, str) else None
@@ -149,7 +147,8 @@ def _blocking(command: RunCommand, known: Known) -> Rung:
     return Rung(
         "every kernel waited for (CUDA_LAUNCH_BLOCKING=1)",
         _start(known, command, change),
-        "The order in time matters: a race between streams, or memory used after it was freed.",
+        "It did not come again: the order in time may matter (a race between streams, memory used "
+        "after it was freed), or its data differ from run to run.",
     )
 
 

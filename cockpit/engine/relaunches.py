@@ -18,7 +18,7 @@ from cockpit.act.script_options import declared_in_help
 from cockpit.collect.driver_files import known_gpus
 from cockpit.diagnose.visible_devices import Device, advise
 from cockpit.engine.master_port import other_port
-from cockpit.engine.run_looks import RunLooks, measure
+from cockpit.engine.run_looks import RunLooks, failure_of, measure
 from cockpit.flows.flow import Known
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.text import clean
@@ -40,7 +40,8 @@ def relaunch(values: Mapping[str, Any], known: Known) -> Relaunch | None:
     if change is None:
         return None
     notes = (*change.notes, f"changed: {change.title}") if change.title else change.notes
-    terms = Terms(faster=known.request.flow == "slow")
+    flow = known.request.flow
+    terms = Terms(faster=flow == "slow", hangs=flow == "multi-gpu")
     return start(known, command, change, title=values["title"], notes=notes, terms=terms)
 
 
@@ -59,16 +60,21 @@ def start(
     return Relaunch(
         command=command,
         records=RunLooks(),
-        before=_before(known, command),
+        before=_before(known, command, is_probe),
         terms=terms or Terms(),
         is_probe=is_probe,
         **fields,
     )
 
 
-def _before(known: Known, command: RunCommand) -> RunMeasure:
-    """How it went; that it was ended in this flow is no failure of the run."""
+def _before(known: Known, command: RunCommand, is_probe: bool) -> RunMeasure:
+    """How it went; that it was ended in this flow is no failure of the run.
+
+    A probe fails otherwise by design: on the CPU an index error, not an assert of the device.
+    """
     before = known.before or measure(command.directory, known.run)
+    if known.finding is not None and not known.is_live and not is_probe:
+        before = replace(before, family=failure_of(known.finding)[0])
     if any(one.is_step and one.verified for one in known.done):
         return replace(before, exit_status=None, signal=None)
     return before

@@ -5,15 +5,18 @@ What ``act.relaunch`` asks for as ``Records``; here because records and agents a
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from cockpit import diagnose
 from cockpit.attach.client import AgentError, Client
 from cockpit.attach.run_record import RunProcess, RunRecord, list_runs, load_run
 from cockpit.engine.runs import device_rows
 from cockpit.errors import TargetGoneError
+from cockpit.model.finding import Finding
 from cockpit.model.run import Run
 from cockpit.model.run_command import RunMeasure, SeenRun
 
@@ -82,6 +85,7 @@ def _seen(run: RunRecord, told: list[Mapping[str, Any]], lines: int) -> SeenRun:
     rows = [row for one in (*told, *ooms) for row in device_rows(one.get("devices"))]
     steps = [one["step"] for one in told if isinstance(one.get("step"), int) and one["step"] > 0]
     steps = steps or [one["step"] for one in ooms if isinstance(one.get("step"), int)]
+    family, failure = _failure(run)
     rates = [one["steps_per_s"] for one in told if isinstance(one.get("steps_per_s"), float | int)]
     return SeenRun(
         directory=run.directory,
@@ -91,13 +95,36 @@ def _seen(run: RunRecord, told: list[Mapping[str, Any]], lines: int) -> SeenRun:
         state=run.state,
         exit_status=run.exit.status if run.exit else None,
         signal=run.exit.signal if run.exit else None,
-        ooms=len(ooms),
+        ooms=max(len(ooms), int(family == "oom")),
+        family=family,
+        failure=failure,
         step=min(steps, default=None),
         steps_per_s=min((float(rate) for rate in rates), default=None),
         allocated_peak_bytes=_peak(rows, "allocated_peak_bytes"),
         reserved_peak_bytes=_peak(rows, "reserved_peak_bytes"),
         output=tuple(run.output(lines)) if lines else (),
     )
+
+
+def failure_of(finding: Finding) -> tuple[str, str]:
+    """Family and words of what ended a run, by the diagnosis of its output.
+
+    The host's memory is another than the GPU's. What a run came over, as of an OOM that was
+    handled, did not end it.
+    """
+    if finding.cause == "host_oom":
+        return "host-oom", finding.title
+    if finding.cause in ("benign", "recovered"):
+        return "unknown", str(finding.facts.get("fatal", ""))
+    return finding.flow, finding.title if finding.severity != "info" else ""
+
+
+def _failure(run: RunRecord) -> tuple[str | None, str]:
+    """What it failed of; None: it did not. A status alone says nothing, a signal does."""
+    if run.exit is None or not run.exit.status:
+        return None, ""
+    said = run.log() if run.exit.signal else "\n".join(run.output()).encode(errors="replace")
+    return failure_of(diagnose.diagnose(io.BytesIO(said)))
 
 
 def _ask(processes: Iterable[RunProcess]) -> list[Mapping[str, Any]]:

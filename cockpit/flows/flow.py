@@ -56,6 +56,8 @@ class Known:
     """Name of a variable of the run → where it is set."""
     is_located: bool = False
     """The finding is of a rerun that was made to find the line."""
+    failed_anew: bool = False
+    """The run that a fix of this flow has started failed, and nobody ended it."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """To the questions, by their key."""
     done: tuple[Done, ...] = ()
@@ -136,12 +138,18 @@ def _number(capability: str | None) -> float:
         return _AMPERE
 
 
+def pids_of(finding: Finding) -> frozenset[int]:
+    """The processes that it is about."""
+    more = finding.facts.get("pids")
+    pids = more if isinstance(more, list | tuple) else ()
+    return frozenset(pid for pid in (finding.pid, *pids) if isinstance(pid, int))
+
+
 def is_about(finding: Finding, pid: int | None) -> bool:
     """The finding is about this process: it names it, alone or among others (``pids``)."""
     if pid is None:
         return False
-    pids = finding.facts.get("pids")
-    return finding.pid == pid or (isinstance(pids, list | tuple) and pid in pids)
+    return pid in pids_of(finding)
 
 
 Mark = Literal["ok", "bad", "note", "unknown"]

@@ -186,11 +186,12 @@ def _evaluation(known: Known) -> Iterator[Remedy]:
 
 
 def _smaller_batch(known: Known) -> Iterator[Remedy]:
-    if _is_our_size(known) or known.cause == "oom_fragmentation":
+    big = known.cause == "oom_other_process" and known.fact("own_is_much")
+    if _is_our_size(known) or known.cause == "oom_fragmentation" or big:
         yield from reruns.rerun(
             known,
-            title="halve the batch, double the accumulation",
-            because="Activations shrink with the batch; the effective batch stays the same.",
+            title="halve the batch",
+            because="Activations shrink with the batch; a known accumulation is doubled with it.",
             halve="batch",
         )
         because = "Where it has an option for the batch, half of it can be tried."
@@ -252,6 +253,12 @@ def _fewer_workers(known: Known) -> Iterator[Remedy]:
         yield from reruns.ask_help(known, "workers", because)
 
 
+def _good(known: Known) -> str:
+    if known.snapshot.driver.error is not None:
+        return "Without the driver nobody can tell whether memory is short: cockpit fix first-run."
+    return "Nothing is out of memory now."
+
+
 FLOW = Flow(
     id="oom",
     title="Out of memory",
@@ -287,6 +294,6 @@ FLOW = Flow(
         _end_it,
         reruns.from_diagnosis,
     ),
-    good="Nothing is out of memory now.",
+    good=_good,
     is_of_a_run=True,
 )

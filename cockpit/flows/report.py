@@ -27,9 +27,12 @@ def markdown(
     done: Sequence[Done],
     outcome: str,
     environment: Mapping[str, str],
+    *,
+    seen_last: Sequence[Found] = (),
 ) -> str:
     """The whole report, line end included.
 
+    ``seen``: before anything was done; ``seen_last``: afterwards, where something was.
     ``subject``: the run, such as ``pid 4711, train.py``; ``outcome``: a sentence; ``environment``:
     name → value, such as driver, GPU, torch, and variables that matter.
     """
@@ -38,9 +41,10 @@ def markdown(
         f"**Run:** {prose(subject)}",
         f"**Outcome:** {prose(outcome)}",
         "## Seen",
-        *(f"- {prose(f'{one.what} {one.sentence} ({_MARKS[one.mark]})')}" for one in seen),
+        *_seen(seen),
         "## Done",
         *(_done(number, one) for number, one in enumerate(done, 1)),
+        *(("## Seen afterwards", *_seen(seen_last)) if seen_last else ()),
         "## Environment",
         _environment(environment),
     ]
@@ -49,6 +53,10 @@ def markdown(
     if not done:
         parts.insert(parts.index("## Done") + 1, "Nothing was changed.")
     return "\n\n".join(parts) + "\n"
+
+
+def _seen(rows: Sequence[Found]) -> list[str]:
+    return [f"- {prose(f'{one.what} {one.sentence} ({_MARKS[one.mark]})')}" for one in rows]
 
 
 def prose(text: str) -> str:

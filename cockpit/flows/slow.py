@@ -56,8 +56,9 @@ def _neighbours(known: Known) -> Judged:
         for one in known.holders()
         if not kills.is_same_job(known, one) and not kills.is_idle(one)
     ]
-    if known.request.pid is None:
-        return None
+    its = known.process
+    if known.request.pid is None or its is None or not its.devices:
+        return None  # it computes on no card
     if not others:
         return "ok", "Nobody else computes on this card."
     first = kills.words(others[0])
@@ -151,7 +152,7 @@ def _memory(known: Known) -> Iterator[Remedy]:
     )
     yield from reruns.rerun(
         known,
-        title="halve the batch, double the accumulation",
+        title="halve the batch",
         because="With less of the card in use nothing has to be given back.",
         halve="batch",
     )

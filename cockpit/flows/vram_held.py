@@ -35,6 +35,10 @@ def _strays(known: Known) -> Judged:
     found = [one for one in known.holders() if one.stray is not None]
     if known.snapshot.driver.error is not None:
         return None
+    hidden = [one for one in known.holders() if not one.visible]
+    if not found and hidden:
+        words = f"{plural(len(hidden), 'holder')} of another namespace, or hidden"
+        return "unknown", f"{words}: whether anybody waits for them cannot be seen from here."
     if not found:
         return "ok", "Every holder has somebody who waits for it, as far as can be seen."
     first = found[0].stray

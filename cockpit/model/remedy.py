@@ -25,7 +25,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     """What exactly a fix would do. Making one changes nothing."""
 
     title: str
-    """Such as ``halve the batch, double the accumulation``."""
+    """Such as ``halve the batch``."""
     form: Literal["command", "diff", "signal", "operation", "text"]
     lines: tuple[str, ...]
     """The exact commands, or a unified diff; data from outside: clean it before it is shown."""

@@ -63,6 +63,8 @@ class RunMeasure(Struct, frozen=True, kw_only=True):
     step_times_s: tuple[float, ...] = ()
     """Seconds a step, each over the steps of about a second."""
     ooms: int | None = None
+    family: str | None = None
+    """Of its failure: a flow, ``host-oom`` or ``unknown``; None: it is not known to have failed."""
 
 
 class SeenRun(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,10 @@ class SeenRun(Struct, frozen=True, kw_only=True):
     exit_status: int | None = None
     signal: str | None = None
     ooms: int = 0
+    family: str | None = None
+    """Of its failure, by what it printed, as in RunMeasure; None: it has not failed."""
+    failure: str = ""
+    """What it failed of, in words; empty: its output does not say."""
     step: int | None = None
     steps_per_s: float | None = None
     allocated_peak_bytes: int | None = None

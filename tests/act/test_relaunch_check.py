@@ -64,6 +64,47 @@ def test_without_steps_it_has_to_live_longer_than_the_old_one_did() -> None:
     assert check(lasted_s=1000.0).take(RUNS, 1200.0).verified is True  # type: ignore[union-attr]
 
 
+def test_of_a_run_that_hung_silence_is_no_sign_that_it_works() -> None:
+    watching = Check(RunMeasure(), Terms(settle_s=100.0, hangs=True), 0.0)
+    assert watching.take(RUNS, 99.0) is None
+    answer = watching.take(RUNS, 100.0)
+    assert answer is not None
+    assert answer.verified is None
+    assert "whether it stands still again cannot be told" in answer.sentence
+    steps = Check(RunMeasure(step=3), Terms(settle_s=100.0, hangs=True), 0.0)
+    assert steps.take(replace(RUNS, step=3), 500.0) is None, "it stands where it stood"
+    answer = steps.take(replace(RUNS, step=4), 501.0)
+    assert answer is not None
+    assert answer.verified is True
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "failure", "verified", "words"),
+    [
+        ("oom", "oom", "too large", False, "failed again with status 1"),
+        ("oom", "unknown", "ValueError: x", None, "of something else (ValueError: x)"),
+        ("oom", "unknown", "", None, "and does not say of what"),
+        ("oom", "kernel-fault", "an assert", None, "of something else (an assert)"),
+        (None, "oom", "too large", False, "failed again with status 1"),
+    ],
+)
+def test_what_fails_of_something_else_says_nothing_of_the_change(
+    before: str | None, after: str, failure: str, verified: bool | None, words: str
+) -> None:
+    answer = check(family=before, exit_status=1).take(
+        replace(ENDED, exit_status=1, family=after, failure=failure), 1.0
+    )
+    assert answer is not None
+    assert answer.verified is verified
+    assert words in answer.sentence
+
+
+def test_a_run_that_had_not_failed_does_not_fail_again() -> None:
+    answer = check(step=3).take(replace(ENDED, exit_status=1), 1.0)
+    assert answer is not None
+    assert answer.sentence == "t.py failed with status 1"
+
+
 def test_a_run_whose_end_nobody_saw_is_not_called_help() -> None:
     watching, lost = check(), replace(RUNS, state="lost")
     assert watching.take(lost, 1.0) is None, "its keeper may be about to write it"

@@ -521,6 +521,9 @@ def test_a_report_is_written_at_the_end_and_never_over_a_file(fix: Start, work: 
     text = written.read_text()
     assert text.startswith("# ")
     assert "end all 3 strays" in text
+    before, _, after = text.partition("## Seen afterwards")
+    assert "Strays? 3 strays with" in before, "what was wrong is what a ticket is about"
+    assert "(well)" in after.partition("Strays?")[2].splitlines()[0]
     again = fix("stray", "vram-held", "--report", "ticket.md")
     assert again.end() == 2
     assert written.read_text() == text

@@ -141,9 +141,10 @@ def test_a_run_that_fails_again_is_said_to_and_its_output_is_there(
     failed: Callable[..., RunRecord],
 ) -> None:
     old = failed("-b", "32")
-    outcome = relaunch(from_record(old.directory)).run(console()[0])
+    again = relaunch(from_record(old.directory), before=measure(old.directory))
+    outcome = again.run(console()[0])
     assert outcome.verified is False
-    assert "failed again with status 1" in outcome.sentence
+    assert "ran out of GPU memory and failed again with status 1" in outcome.sentence
     assert "CUDA out of memory" in outcome.output[-1]
     assert outcome.path is not None
     assert (Path(outcome.path) / "exit.json").exists()

@@ -13,6 +13,7 @@ from cockpit.flows.flow import Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Check, Checkup, Subject
 from cockpit.model.flow import FLOW_IDS, Done, FlowRequest
+from cockpit.model.gpu import Driver, DriverError
 from cockpit.model.memory import Stacks, ThreadStack
 from cockpit.model.remedy import UndoRecord
 from tests.flows.known import GIB, command, finding, known, process, run, stray
@@ -55,6 +56,13 @@ def test_a_run_whose_output_shows_no_failure_is_not_called_well() -> None:
 
 
 # -- vram-held
+
+
+def test_where_no_holder_can_be_looked_up_nobody_says_that_all_are_waited_for() -> None:
+    hidden = process(2, 70, visible=False, start_ticks=None)
+    assert marks("vram-held", known(hidden))["Strays?"] == "unknown"
+    assert marks("vram-held", known(hidden, stray(3)))["Strays?"] == "bad"
+    assert marks("vram-held", known(process(2)))["Strays?"] == "ok"
 
 
 def test_a_stray_is_the_first_thing_to_end() -> None:
@@ -150,8 +158,26 @@ def test_once_the_stray_is_gone_the_run_is_started_as_it_was() -> None:
 
 def test_oom_by_size_halves_the_batch_first_and_offers_no_expandable_segments() -> None:
     found = titles("oom", oom("oom_peak"))
-    assert found[0] == "halve the batch, double the accumulation"
+    assert found[0] == "halve the batch"
     assert not any("expandable" in one for one in found)
+
+
+def test_beside_others_a_program_that_has_most_of_the_card_can_be_made_smaller_too() -> None:
+    facts = oom("oom_other_process", process(2, 60))
+    assert "halve the batch" not in titles("oom", facts)
+    assert facts.finding is not None
+    much = msgspec.structs.replace(
+        facts.finding, facts={**facts.finding.facts, "own_is_much": True}
+    )
+    assert "halve the batch" in titles("oom", dataclasses.replace(facts, finding=much))
+
+
+def test_without_a_driver_nobody_is_told_that_memory_is_not_short() -> None:
+    lost = Driver(error=DriverError(code="library_not_found", message="No driver"))
+    facts = known(request=FlowRequest(flow="oom", run="r"), command=command())
+    snapshot = msgspec.structs.replace(facts.snapshot, driver=lost)
+    state = machine.looked(FLOWS["oom"], State(), dataclasses.replace(facts, snapshot=snapshot))
+    assert state.sentence.endswith("cockpit fix first-run.")
 
 
 def test_oom_by_fragmentation_lets_segments_grow_first() -> None:

@@ -57,7 +57,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "oom_other_process": _oom(
         "Another process fills the GPU",
-        "This program's own need is not the problem: the memory belongs to somebody else.",
+        "The memory that this program asked for belongs to somebody else.",
     ),
     "oom_growth": _oom(
         "GPU memory was full already; the failing line is innocent",
