@@ -254,6 +254,7 @@ def _outcome_in_run(request: RunRequest, told: RunOutcome) -> Outcome:
         undo=_undo_record(told.undo),
         output=told.lines,
         path=told.path,
+        profile=told.profile,
     )
 
 

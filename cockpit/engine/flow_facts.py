@@ -19,19 +19,19 @@ from cockpit.act.relaunch_check import ENDED_BY_SOMEBODY
 from cockpit.act.step_times import FEWEST
 from cockpit.attach import run_record
 from cockpit.attach.run_record import RunRecord
+from cockpit.engine.failed_runs import failed_runs, run_words
 from cockpit.engine.flight import flight_of
 from cockpit.engine.flow_store import Saved, Store
 from cockpit.engine.flow_subject import (
     check_log,
     clock,
-    failed_runs,
     is_alive,
     live_finding,
     merged,
     on_card,
     process_of,
     ranks,
-    run_words,
+    subject_words,
     with_oom,
     with_place,
 )
@@ -82,6 +82,7 @@ class Facts:
         """Id of the run that a fix has started last."""
         self._rerun: RunRecord | None = None
         """Made only to find the line: its output is diagnosed, its command is not the run's."""
+        self._located = False
 
     # -- where it starts from
 
@@ -162,10 +163,10 @@ class Facts:
             )
         if request.has_subject or flow not in AFTER_FAILURES or "run" in answers or state.done:
             return None
-        runs = failed_runs(str(self._folder)) if self._folder is not None else []
+        runs = failed_runs(str(self._folder), flow) if self._folder is not None else []
         if not runs:
             return None
-        options = tuple((one.meta.id, run_words(one)) for one in runs)
+        options = tuple((one.record.meta.id, run_words(one)) for one in runs)
         return "run", "Which run?", (*options, ("", "none of these"))
 
     # -- looking
@@ -201,7 +202,7 @@ class Facts:
             stacks=self._stacks(request, snapshot) if "stacks" in needs else {},
             flight=flight_of(self._record(request.run)) if "flight" in needs else (),
             origins=self._origins or {},
-            is_located=self._rerun is not None and _is_fault(finding),
+            is_located=self._located,
             failed_anew=self._failed_anew(request),
             answers=answers,
             done=done,
@@ -227,20 +228,8 @@ class Facts:
 
     def subject(self, request: FlowRequest, known: Known | None) -> str:
         """``pid 4711 · rank 3 · train.py:156``."""
-        parts = []
-        if request.pid is not None and self._is_there(request, known):
-            parts.append(f"pid {request.pid}")
-        if known is not None and known.process is not None and known.process.rank is not None:
-            parts.append(f"rank {known.process.rank}")
-        record = self._record(request.run)
-        if record is not None:
-            parts.append(clean(record.meta.name))
-        if request.log is not None:
-            parts.append(clean(os.path.basename(request.log)))
-        place = known.fact("place") if known is not None else None
-        if isinstance(place, str):
-            parts.append(clean(os.path.basename(place)))
-        return " · ".join(parts)
+        pid = request.pid if self._is_there(request, known) else None
+        return subject_words(pid, request.log, self._record(request.run), known)
 
     def _is_there(self, request: FlowRequest, known: Known | None) -> bool:
         """One that is gone has no pid any more; a process without a GPU is in no snapshot."""
@@ -264,6 +253,7 @@ class Facts:
     def _finding(self, request: FlowRequest, snapshot: Snapshot) -> Finding | None:
         """What is known best; once something is, an end that this flow brought about is no news."""
         logged = self._diagnosed(request)
+        self._located = self._rerun is not None and _is_fault(logged)
         if logged is not None and logged.cause not in _QUIET:
             carded = on_card(logged, self._command, snapshot)
             found: Finding | None = with_place(carded, request, snapshot)
@@ -406,5 +396,5 @@ class Facts:
 
 
 def _is_fault(finding: Finding | None) -> bool:
-    """Of the GPU: a rerun that failed of something else has named another line."""
-    return finding is not None and finding.flow == "kernel-fault"
+    """Of the GPU: a rerun that passed, or failed of something else, has found no line of it."""
+    return finding is not None and finding.flow == "kernel-fault" and finding.cause not in _QUIET

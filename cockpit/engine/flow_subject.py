@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from cockpit.attach import run_record
-from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
-from cockpit.flows.flow import is_about, pids_of
+from cockpit.flows.flow import Known, is_about, pids_of
 from cockpit.flows.slow import DATA_CAUSES
 from cockpit.model.finding import Finding
 from cockpit.model.flow import FlowRequest
 from cockpit.model.process import Process
 from cockpit.model.run_command import RunCommand, RunMeasure
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import clean, clean_command, shortened
+from cockpit.model.text import clean
 
-RECENT_S = 86400.0
-MOST_RUNS = 6
 _SEVERITIES = ("info", "warning", "error")
 
 
@@ -121,13 +117,21 @@ def check_log(path: str) -> None:
         os.close(handle)
 
 
-def run_words(record: RunRecord) -> str:
-    """``14:02 python train.py --batch-size 32 (status 1)``."""
-    assert record.exit is not None
-    how = record.exit.signal or f"status {record.exit.status}"
-    program, *words = record.meta.command or (record.meta.name,)
-    command = shortened(clean_command((os.path.basename(program), *words)), 60)
-    return f"{clock(record.meta.started_at)} {command} ({how})"
+def subject_words(
+    pid: int | None, log: str | None, record: RunRecord | None, known: Known | None
+) -> str:
+    """``pid 4711 · rank 3 · train.py:156``; ``pid`` of a process that is there."""
+    parts = [f"pid {pid}"] if pid is not None else []
+    if known is not None and known.process is not None and known.process.rank is not None:
+        parts.append(f"rank {known.process.rank}")
+    if record is not None:
+        parts.append(clean(record.meta.name))
+    if log is not None:
+        parts.append(clean(os.path.basename(log)))
+    place = known.fact("place") if known is not None else None
+    if isinstance(place, str):
+        parts.append(clean(os.path.basename(place)))
+    return " · ".join(parts)
 
 
 def clock(text: str, *, with_date: bool = False) -> str:
@@ -137,23 +141,6 @@ def clock(text: str, *, with_date: bool = False) -> str:
     except ValueError:
         return "?"
     return at.astimezone().strftime("%Y-%m-%d %H:%M" if with_date else "%H:%M")
-
-
-def failed_runs(state: str) -> list[RunRecord]:
-    """The newest of them: one may be the run that is meant."""
-    runs = run_record.list_runs(state)
-    failed = [one for one in runs if one.exit is not None and one.exit.status != 0]
-    return [one for one in failed if age_s(one) < RECENT_S][:MOST_RUNS]
-
-
-def age_s(record: RunRecord) -> float:
-    """Since its end; it has to have one."""
-    assert record.exit is not None
-    try:
-        ended = datetime.fromisoformat(record.exit.ended_at.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
-    return time.time() - ended
 
 
 def on_card(finding: Finding, command: RunCommand | None, snapshot: Snapshot) -> Finding:

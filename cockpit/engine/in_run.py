@@ -31,6 +31,7 @@ from cockpit.model.memory import (
     TensorGroup,
     ThreadStack,
 )
+from cockpit.model.profile import StepProfile
 from cockpit.model.run import RunDevice
 from cockpit.model.text import gib
 
@@ -144,7 +145,7 @@ def do(socket: AgentSocket | None, request: RunRequest, say: Say, gpus: GpuByInd
     with Client.connect(request.pid, socket.path) as client:
         data = client.call(request.op, limit, **_arguments(request))
     with _readable("The answer"):
-        return _outcome(request, data, gpus)
+        return _profiled(data) if request.op == "profile" else _outcome(request, data, gpus)
 
 
 def check_identity(socket: AgentSocket | None, pid: int, start_ticks: int | None) -> None:
@@ -207,8 +208,14 @@ def _outcome(request: RunRequest, data: Mapping[str, Any], gpus: GpuByIndex) -> 
         after=after,
         undo=_undo(request, data),
         path=data.get("path") if isinstance(data.get("path"), str) else None,
-        lines=_profile_lines(data) if request.op == "profile" else (),
     )
+
+
+def _profiled(data: Mapping[str, Any]) -> RunOutcome:
+    profile = msgspec.convert(data, StepProfile)
+    top = [f"{one['name']}  {one['ms']} ms  {one['calls']} calls" for one in data["top"]]
+    lines = (*profile.lines, *top)
+    return RunOutcome(ok=True, sentence=profile.sentence, lines=lines, profile=profile)
 
 
 def _rows(rows: Any, gpus: GpuByIndex) -> tuple[RunDevice, ...]:
@@ -241,9 +248,7 @@ def _sentence(
             entries = int(data.get("max_entries") or 0)
             return f"Recording allocations (python stacks, last {entries} events, about 2 µs each)."
         return "Allocations are not recorded any more."
-    if request.op == "snapshot":
-        return f"Snapshot written to {data.get('path')}."
-    return f"Profile of {request.steps or 3} steps taken."
+    return f"Snapshot written to {data.get('path')}."
 
 
 def _freed(data: Mapping[str, Any], returned_bytes: int) -> str:
@@ -267,15 +272,6 @@ def _undo(request: RunRequest, data: Mapping[str, Any]) -> RunRequest | None:
     if request.op == "history" and data.get("recording"):
         return msgspec.structs.replace(request, name="stop")
     return None
-
-
-def _profile_lines(data: Mapping[str, Any]) -> tuple[str, ...]:
-    flat = [(k, v) for k, v in data.items() if isinstance(v, int | float | str)]
-    lines = [f"{name}: {value}" for name, value in flat]
-    for kernel in data.get("top") or ():
-        if isinstance(kernel, dict):
-            lines.append("  ".join(str(value) for value in kernel.values()))
-    return tuple(lines)
 
 
 def _census(data: Mapping[str, Any], deep: bool) -> Census:

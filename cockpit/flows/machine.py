@@ -136,6 +136,7 @@ def finished(state: State, preview: Preview, outcome: Outcome, *, refused: bool 
         pids=() if refused else remedy.pids,
         path=outcome.path,
         output=outcome.output[-MOST_LINES:],
+        profile=outcome.profile,
     )
     is_open = refused or (remedy.kind == "attach" and not outcome.ok)
     tried = state.tried if is_open else (*state.tried, remedy.key)

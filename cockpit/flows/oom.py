@@ -126,7 +126,8 @@ def _expandable(known: Known) -> Iterator[Remedy]:
 def _as_it_was(known: Known) -> Iterator[Remedy]:
     """The same command again, once the card is free."""
     freed = any(one.verified and not one.is_step for one in known.done)
-    if known.cause == "oom_other_process" and (freed or not _is_crowded(known)):
+    has_room = bool(known.snapshot.gpus) and not _is_crowded(known)
+    if known.cause == "oom_other_process" and (freed or has_room):
         yield from reruns.rerun(
             known, title="start the run again as it was", because=_room_words(known)
         )

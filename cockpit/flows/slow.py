@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy, is_about
+from cockpit.model.profile import StepProfile
 from cockpit.model.text import clean, plural
 
 DATA_CAUSES = frozenset({"dataloader", "num_workers_low"})
@@ -14,7 +15,22 @@ _HOT = frozenset({"thermal", "power_brake", "power_limit_lowered"})
 """Causes that no look inside the run and no other start of it changes."""
 _HEAT = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
 PROFILED_STEPS = 10
+MUCH_OF_A_STEP = 0.3
+"""From here on waiting for data is worth a change."""
 MOST_WORKERS = 16
+
+
+def _profile_of(known: Known) -> StepProfile | None:
+    """The last one that was taken in this flow."""
+    return next((one.profile for one in reversed(known.done) if one.profile is not None), None)
+
+
+def _is_off_gpu(known: Known) -> bool:
+    """The run that it is about is on no card, though this machine has one."""
+    run, its = known.run, known.process
+    if run is None or run.state != "running" or not known.snapshot.gpus:
+        return False
+    return not (its is not None and its.devices) and not any(d.reserved_bytes for d in run.devices)
 
 
 def _causes(known: Known) -> frozenset[str]:
@@ -23,6 +39,9 @@ def _causes(known: Known) -> frozenset[str]:
         for one in known.snapshot.findings
         if one.flow == "slow" and (one.pid is None or is_about(one, known.request.pid))
     }
+    profile = _profile_of(known)
+    if profile is not None and profile.data_share >= MUCH_OF_A_STEP:
+        rows.add("dataloader")
     return frozenset((rows | {known.cause}) - {""})
 
 
@@ -33,12 +52,27 @@ def _pace(known: Known) -> Judged:
     return "note", f"{run.steps_per_s:.3g} steps a second; it is at step {run.step}."
 
 
+def _time_of_a_step(known: Known) -> Judged:
+    profile = _profile_of(known)
+    if profile is None:
+        return None
+    waits = profile.data_share >= MUCH_OF_A_STEP
+    return ("bad" if waits else "note"), profile.sentence
+
+
+def _device(known: Known) -> Judged:
+    if not _is_off_gpu(known):
+        return None
+    how = f"cockpit fix no-cuda --pid {known.request.pid}"
+    return "bad", f"It holds no memory of any GPU: it computes on the CPU. Not meant so? {how}"
+
+
 def _clocks(known: Known) -> Judged:
     return looks.now(known, _clocks_now(known), _HOT)
 
 
 def _clocks_now(known: Known) -> Judged:
-    if known.snapshot.driver.error is not None:
+    if known.snapshot.driver.error is not None or _is_off_gpu(known):
         return None
     for one in known.snapshot.gpus:
         if known.gpu not in (None, one.index):
@@ -56,9 +90,8 @@ def _neighbours(known: Known) -> Judged:
         for one in known.holders()
         if not kills.is_same_job(known, one) and not kills.is_idle(one)
     ]
-    its = known.process
-    if known.request.pid is None or its is None or not its.devices:
-        return None  # it computes on no card
+    if known.request.pid is None or _is_off_gpu(known):
+        return None
     if not others:
         return "ok", "Nobody else computes on this card."
     first = kills.words(others[0])
@@ -97,7 +130,7 @@ def _profile(known: Known) -> Iterator[Remedy]:
 
 
 def _profiled(known: Known) -> bool:
-    return any("profile" in one.title for one in known.done)
+    return _profile_of(known) is not None
 
 
 def _precision(known: Known) -> Iterator[Remedy]:
@@ -175,10 +208,12 @@ def _neighbour(known: Known) -> Iterator[Remedy]:
 
 
 def _end_first(known: Known) -> Iterator[Remedy]:
-    """A changed command or source counts from the next start on."""
-    if known.command is not None and known.process is not None and _causes(known) - _HOT:
+    """A changed command or source counts from the next start on; only where there is a change."""
+    changes = (_precision, _data, _sync, _cores, _memory, _neighbour)
+    offered = {one.kind for offer in changes for one in offer(known)}
+    if known.process is not None and offered & {"relaunch", "patch"}:
         yield from kills.job(
-            known, "What is changed counts from the next start on; this one has to end first."
+            known, "A change counts from the next start on, and for that this one has to end first."
         )
 
 
@@ -203,6 +238,8 @@ FLOW = Flow(
         looks.live,
         Check("Where?", looks.place),
         Check("How fast is it?", _pace),
+        Check("Where does its time go?", _time_of_a_step),
+        Check("On a GPU?", _device),
         Check("Throttled?", _clocks),
         Check("Neighbours?", _neighbours),
         Check("Can it be started again?", looks.command_line),

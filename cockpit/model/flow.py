@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from cockpit.model.profile import StepProfile
 from cockpit.model.remedy import Compared, Preview, TerminalCommand, UndoRecord
 
 FlowId = Literal["oom", "no-cuda", "kernel-fault", "slow", "multi-gpu", "vram-held", "first-run"]
@@ -77,6 +78,7 @@ class Done(Struct, frozen=True, kw_only=True):
     """The processes that it was about."""
     path: str | None = None
     output: tuple[str, ...] = ()
+    profile: StepProfile | None = None
 
     @property
     def verdict(self) -> str:

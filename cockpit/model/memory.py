@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from cockpit.model.profile import StepProfile
 from cockpit.model.run import RunDevice
 
 Question = Literal["census", "segments", "stacks"]
@@ -135,6 +136,7 @@ class RunOutcome(Struct, frozen=True, kw_only=True):
     """A file that was written (snapshot)."""
     lines: tuple[str, ...] = ()
     """More to read (a profile)."""
+    profile: StepProfile | None = None
 
 
 class AttachPlan(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from cockpit.model.profile import StepProfile
+
 Risk = Literal["safe", "confirm", "admin"]
 """Classes of the design's safety table; what is in its fourth class is not offered at all."""
 BY_HAND = "This is for you to do: the cockpit cannot."
@@ -78,3 +80,4 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The last lines that it printed; data from outside."""
     path: str | None = None
     """A file that was written, or the record of the run that was started."""
+    profile: StepProfile | None = None

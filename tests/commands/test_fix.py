@@ -223,19 +223,31 @@ def test_a_trainer_that_waits_for_data_gets_workers_and_is_measured_faster(
     assert re.search(r"time a step: \d+ ms \(.* to .*\) -> .* ms \(.* to .*\): \d+ % faster", said)
 
 
-def test_a_profile_of_an_attached_run_is_read_in_figures(
+def test_a_profile_of_an_attached_run_is_read_in_figures_and_leads_to_workers(
     fix: Start, state: Path, work: Path, torch_python: str
 ) -> None:
-    pid = in_background(state, work, torch_python, "starved.py", "--num-workers", "0")
+    program = work / "starved.py"
+    program.write_text(program.read_text().replace("options.num_workers < 1:", "False:"))
+    pid = in_background(state, work, torch_python, "starved.py")
     time.sleep(4)
     walk = fix("h200", "slow", "--pid", str(pid))
-    walk.prompt()
+    said = walk.prompt()
+    assert "load data in" not in said, "nothing says yet that it waits"
+    assert "end the whole job" not in said, "there is nothing to change"
+    assert f"cockpit fix no-cuda --pid {pid}" in " ".join(said.split())
+    assert "Throttled?" not in said, "it is on no card"
     said = walk.choose("profile 10 steps")
     assert "where the time of a step goes is shown" in " ".join(said.split())
     said = walk.answer("y")
     assert f"[done] profile 10 steps of pid {pid}" in said
-    assert re.search(r"\| step_ms: \d+", said)
-    assert walk.end() == 1
+    told = " ".join(said.split())
+    assert re.search(r"takes \d+\.\d ms, computed on the CPU; \d\d% of that it waits for", told)
+    assert re.search(r"\| waits for data: \d+\.\d ms \(\d\d%\)", told)
+    walk.choose("end the whole job")
+    walk.answer("y")
+    said = walk.choose("load data in")
+    assert re.search(r"starved.py --num-workers [1-9]", said)
+    assert walk.end("n") == 1
 
 
 def test_the_tensors_of_an_attached_run_are_named(

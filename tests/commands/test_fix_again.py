@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from cockpit.attach.run_record import RunRecord
 from tests.commands.conftest import Start
@@ -71,3 +74,47 @@ def test_a_run_that_does_not_say_of_what_it_failed_is_not_called_out_of_memory(
     said = " ".join(walk.said.split())
     assert "again.py failed with status 3, and does not say of what" in said
     assert "fail of? It ended with status 3, and its output does not say why." in said
+
+
+def test_of_many_failed_runs_those_that_fit_come_first_and_each_says_what_it_failed_of(
+    fix: Start, ran: Ran, work: Path
+) -> None:
+    (work / "again.py").write_text(PROGRAM)
+    ran(sys.executable, "again.py", "--batch-size", "32")
+    (work / "other.py").write_text("raise ValueError('labels are empty')\n")
+    for number in range(9):
+        ran(sys.executable, "other.py", str(number))
+    walk = fix("h200", "oom")
+    said = " ".join(walk.prompt().split())
+    assert re.search(
+        r"Which run\? 1\. \d\d:\d\d python again.py --batch-size 32 \(status 1\): ", said
+    )
+    assert re.search(r"other.py \d \(status 1\): ValueError: labels are empty", said)
+    assert said.count(" python other.py ") == 7
+    assert walk.number("none of these") == "9"
+    assert walk.end() == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ("raise ValueError('no such file')", "No rerun named a line of your own."),
+        ("sys.exit(0)", "it runs. It did not come again: the order in time may matter"),
+    ],
+)
+def test_a_rerun_that_fails_of_something_else_or_passes_names_no_line(
+    fix: Start, ran: Ran, work: Path, then: str, words: str
+) -> None:
+    program = (work / "asserts.py").read_text()
+    looked = "if os.environ.get('CUDA_LAUNCH_BLOCKING') or 'CUDA_VISIBLE_DEVICES' in os.environ:"
+    (work / "asserts.py").write_text(program.replace("table =", f"{looked} {then}\ntable ="))
+    ran(sys.executable, "asserts.py")
+    walk = fix("h200", "kernel-fault")
+    walk.prompt()
+    walk.choose("asserts.py")
+    walk.choose("run it again in up to")
+    said = " ".join(walk.answer("y").split())
+    assert words in said
+    assert "ends at a line" not in said
+    assert "The line is known" not in said
+    assert "CUDA reports late" in said or "it may be another line" in said

@@ -172,6 +172,13 @@ def test_beside_others_a_program_that_has_most_of_the_card_can_be_made_smaller_t
     assert "halve the batch" in titles("oom", dataclasses.replace(facts, finding=much))
 
 
+def test_without_any_gpu_nothing_is_started_as_it_was() -> None:
+    log = FlowRequest(flow="oom", log="/run.log")
+    assert "start the run again as it was" in titles("oom", oom("oom_other_process", request=log))
+    none = oom("oom_other_process", request=log, gpus=0)
+    assert "start the run again as it was" not in titles("oom", none)
+
+
 def test_without_a_driver_nobody_is_told_that_memory_is_not_short() -> None:
     lost = Driver(error=DriverError(code="library_not_found", message="No driver"))
     facts = known(request=FlowRequest(flow="oom", run="r"), command=command())
