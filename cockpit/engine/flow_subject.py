@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from cockpit.attach import run_record
+from cockpit.attach.run_record import RunRecord
 from cockpit.diagnose.devices import resolve
 from cockpit.errors import TargetGoneError, UsageError
 from cockpit.flows.flow import Known, is_about, pids_of
