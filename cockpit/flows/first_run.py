@@ -25,7 +25,8 @@ def _first_step(known: Known) -> Iterator[Remedy]:
 def _which_python(known: Known) -> Iterator[Remedy]:
     """Where nobody has torch, only the user knows into which environment it belongs."""
     checks = known.checkup.checks if known.checkup is not None else ()
-    if any(one.id == "interpreter" and one.status == "warn" for one in checks):
+    is_asked = any(one.id == "interpreter" and one.status == "warn" for one in checks)
+    if is_asked and known.snapshot.gpus:
         values = {
             "title": "Name the Python that is to train",
             "lines": (

@@ -40,9 +40,10 @@ def _from_log(known: Known) -> Iterator[Remedy]:
 
 
 def installs(known: Known) -> Iterator[Remedy]:
-    """The build of torch that fits, where the one that is there does not, or none is."""
+    """The build of torch that fits, where the one that is there does not, or none is. Without a
+    GPU that answers none can be said to fit."""
     python = known.checkup.subject.python if known.checkup is not None else None
-    if python is None:
+    if python is None or not known.snapshot.gpus:
         return
     if causes(known) & _NEEDS_BUILD:
         because = "The installed build cannot use this GPU."

@@ -34,6 +34,8 @@ class KernelFacts(Struct, frozen=True, kw_only=True):
     fabric_manager: bool | None = None
     """A process of that name runs; None: other processes cannot be seen from here."""
     wsl: bool = False
+    selinux: bool = False
+    """It is enforcing."""
 
 
 class DeviceNode(Struct, frozen=True, kw_only=True):

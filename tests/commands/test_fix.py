@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -313,6 +314,26 @@ def test_a_first_run_without_torch_is_offered_the_build_that_fits(fix: Start, wo
     assert "[failed] install torch" in said
     assert "nothing was changed" in said
     assert "python -m pip install torch --index-url" in said, "by hand, once it could not be done"
+
+
+def test_without_a_gpu_no_build_of_torch_is_offered(fix: Start, torch_python: str) -> None:
+    path = f"{os.path.dirname(torch_python)}:{os.environ['PATH']}"
+    walk = fix("nogpu", "first-run", env={"PATH": path})
+    assert walk.end() == 1
+    assert "shows no GPU here" in walk.said
+    assert "is a build without CUDA" in walk.said
+    assert "install torch" not in walk.said
+    assert "pip install" not in walk.said
+    assert "yours to fill in docker run --gpus all <image>" in " ".join(walk.said.split())
+
+
+def test_what_is_not_known_of_the_device_files_is_no_command(fix: Start) -> None:
+    walk = fix("noperm", "no-cuda")
+    assert walk.end() == 1
+    assert "may not open the NVIDIA device files" in walk.said
+    assert "id -nG" in walk.said
+    assert "setsebool" not in walk.said
+    assert "usermod" not in walk.said
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="the cockpit's own Python has torch")

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from cockpit.diagnose.fixes import Risk
 from cockpit.flows import FLOWS, machine, multi_gpu
 from cockpit.flows.flow import Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Check, Checkup, Subject
+from cockpit.model.finding import Finding, Fix
 from cockpit.model.flow import FLOW_IDS, Done, FlowRequest
 from cockpit.model.memory import Stacks, ThreadStack
 from cockpit.model.remedy import UndoRecord
@@ -185,6 +187,33 @@ def test_a_cpu_build_is_replaced() -> None:
     facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
     assert offered("no-cuda", facts)[0].kind == "install_torch"
     assert marks("no-cuda", facts) == {"1 step is well": "ok", "A CPU build": "bad"}
+
+
+def test_no_build_is_offered_where_no_gpu_answers() -> None:
+    facts = known(gpus=0, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" not in kinds("no-cuda", facts)
+    assert "install_torch" not in kinds("first-run", facts)
+
+
+def advised(value: str, risk: Risk = "safe") -> Finding:
+    fix = Fix(title="t", kind="command", value=value, risk=risk, why="because", loses="", verify="")
+    return finding("oom_peak", "oom", fixes=(fix,))
+
+
+def test_a_command_with_a_gap_is_told_and_says_what_is_to_be_filled_in() -> None:
+    for risk in ("safe", "admin"):
+        (one,) = offered("oom", known(finding=advised("sudo docker restart <container>", risk)))
+        assert one.kind == "explain"
+        assert one.because == "because; what stands in <...> is yours to fill in"
+    (one,) = offered("oom", known(finding=advised("sudo nvidia-smi -r", "admin")))
+    assert (one.kind, one.because) == ("admin", "because")
+
+
+def test_the_runs_own_command_line_stands_in_what_is_told() -> None:
+    facts = known(finding=advised("compute-sanitizer python <script>"), command=command())
+    (one,) = (one for one in offered("oom", facts) if one.values.get("title") == "t")
+    assert one.values["lines"] == ("compute-sanitizer python train.py --bs 32",)
+    assert one.because == "because"
 
 
 def test_hidden_gpus_are_shown_by_a_new_start() -> None:
