@@ -42,12 +42,16 @@ def _which_python(known: Known) -> Iterator[Remedy]:
 FLOW = Flow(
     id="first-run",
     title="The first training step on this machine",
-    checks=(Check("Does the driver answer?", looks.driver), looks.checkup),
+    checks=(
+        Check("Does the driver answer?", looks.driver),
+        Check("Whose Python?", no_cuda.whose_python),
+        looks.checkup,
+    ),
     offers=(
         _first_step,
         no_cuda.installs,
         _which_python,
-        reruns.from_checkup,
+        no_cuda.from_checkup,
         reruns.from_driver,
     ),
     good=looks.works,

@@ -88,6 +88,7 @@ class InterpreterFacts(Struct, frozen=True, kw_only=True):
     version: str | None = None
     prefix: str | None = None
     has_torch: bool | None = None
+    torch_folder: str | None = None
 
 
 class CudaDevice(Struct, frozen=True, kw_only=True):

@@ -736,3 +736,14 @@ def test_without_a_gpu_no_build_is_said_to_fit() -> None:
     build = with_(build, snapshot__gpus=(), driver__devices=())
     assert check(build, "torch_build").cause == "cpu_wheel"
     assert "pip install" not in advice(build, "torch_build")
+
+
+def test_the_python_that_was_examined_is_known_by_each_of_its_paths() -> None:
+    def environments(**changes: Any) -> tuple[str, ...]:
+        return judge(with_(**changes)).subject.environments
+
+    assert environments() == ("/venv",)
+    folder = "/root/.pyenv/versions/3.11.7/lib/python3.11/site-packages/torch"
+    shim = {"job__python": "/root/.pyenv/shims/python", "interpreter__torch_folder": folder}
+    assert environments(**shim) == ("/root/.pyenv", "/venv", "/root/.pyenv/versions/3.11.7")
+    assert environments(job__python=None, interpreter=None) == ()

@@ -179,7 +179,7 @@ def examined(*failed: tuple[str, str]) -> Checkup:
         for cause, title in failed
     ]
     well = Check(id="pci", title="GPU on the bus", status="pass", sentence="one")
-    subject = Subject(sentence="this python", python="/env/bin/python")
+    subject = Subject(sentence="this python", python="/env/bin/python", environments=("/env",))
     return Checkup(subject=subject, checks=(well, *checks))
 
 
@@ -187,6 +187,26 @@ def test_a_cpu_build_is_replaced() -> None:
     facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
     assert offered("no-cuda", facts)[0].kind == "install_torch"
     assert marks("no-cuda", facts) == {"1 step is well": "ok", "A CPU build": "bad"}
+
+
+def test_a_python_that_the_log_is_not_of_gets_no_torch() -> None:
+    request = FlowRequest(flow="no-cuda", log="/run.log")
+    log = finding("cpu_wheel", "no-cuda", facts={"environment": "/home/u/venv"})
+    built = known(finding=log, request=request, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" not in kinds("no-cuda", built)
+    assert marks("no-cuda", built)["Whose Python?"] == "note"
+    of_log = msgspec.structs.replace(log, facts={"environment": "/env"})
+    built = dataclasses.replace(built, finding=of_log)
+    assert "install_torch" in kinds("no-cuda", built)
+    assert "Whose Python?" not in marks("no-cuda", built)
+
+
+def test_a_python_that_the_user_names_gets_torch_by_what_is_seen_of_it() -> None:
+    log = finding("cpu_wheel", "no-cuda", facts={"environment": "/home/u/venv"})
+    facts = known(finding=log, command=command(), checkup=examined())
+    assert "install_torch" not in kinds("no-cuda", facts)
+    facts = dataclasses.replace(facts, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" in kinds("no-cuda", facts)
 
 
 def test_no_build_is_offered_where_no_gpu_answers() -> None:
