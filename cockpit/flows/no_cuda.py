@@ -48,7 +48,8 @@ def whose_python(known: Known) -> Judged:
 
 
 def _process(known: Known) -> Judged:
-    if known.request.pid is None:
+    has_ended = known.command is not None and known.command.pid is None
+    if known.request.pid is None or has_ended:
         return None
     if known.process is not None and known.process.devices:
         return "ok", f"Process {known.request.pid} holds memory on a GPU."

@@ -56,6 +56,32 @@ def test_a_run_whose_output_shows_no_failure_is_not_called_well() -> None:
     assert marks("multi-gpu", of_log)["What does the diagnosis say?"] == "ok"
 
 
+@pytest.mark.parametrize("flow", ["oom", "slow", "multi-gpu"])
+def test_a_run_that_ended_with_status_0_is_well(flow: str) -> None:
+    ended = finding("benign", "kernel-fault", facts={"exit_status": 0})
+    request = FlowRequest(flow=flow, run="20261130-160000-aa")  # type: ignore[arg-type]
+    facts = known(finding=ended, command=command(), request=request)
+    state = machine.looked(FLOWS[flow], State(), facts)  # type: ignore[index]
+    assert state.sentence == "The run ended with status 0: there is nothing to mend."
+    assert state.found[0].sentence.startswith("The run ended with status 0")
+    assert "so far" not in state.found[0].sentence
+
+
+@pytest.mark.parametrize("flow", sorted({*FLOW_IDS}))
+def test_every_flow_says_that_a_log_has_no_failure_that_is_known(flow: str) -> None:
+    request = FlowRequest(flow=flow, log="/run.log")  # type: ignore[arg-type]
+    empty = finding("unknown", "kernel-fault", title="The file is empty")
+    state = machine.looked(FLOWS[flow], State(), known(finding=empty, request=request))  # type: ignore[index]
+    (row,) = (one for one in state.found if "The file is empty." in one.sentence)
+    assert row.mark == "unknown"
+    assert "--log FILE" in row.sentence
+    failed = msgspec.structs.replace(empty, title="ValueError: no", facts={"fatal": "no"})
+    state = machine.looked(FLOWS[flow], State(), known(finding=failed, request=request))  # type: ignore[index]
+    assert [one.sentence for one in state.found if "ValueError" in one.sentence] == [
+        "ValueError: no."
+    ]
+
+
 # -- vram-held
 
 
