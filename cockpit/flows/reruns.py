@@ -147,13 +147,19 @@ def _is_run(known: Known, fix: Fix) -> bool:
     return starts and fix.value.startswith(_BUDGET_OPTIONS)
 
 
-def _told(known: Known, kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
-    """With the run's own command line in it; what else only the user knows is no command yet."""
-    value = fix.value
+def filled(known: Known, text: str) -> str:
+    """With the run's own command line, and the file of its log, where they are known."""
     if known.command is not None:
         command = shlex.join(known.command.argv)
-        value = _RUN.sub(lambda _: command, value)
-    because = fix.why
+        text = _RUN.sub(lambda _: command, text)
+    if known.request.log is not None:
+        text = text.replace("<this log>", shlex.quote(known.request.log))
+    return text
+
+
+def _told(known: Known, kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
+    """What only the user knows makes it words: that is no command yet."""
+    value, because = filled(known, fix.value), fix.why
     if _OPEN.search(value):
         kind = "explain"
         because = "; ".join(filter(None, (because, "what stands in <...> is yours to fill in")))

@@ -104,6 +104,7 @@ def test_a_log_of_what_the_run_got_over_names_what_ended_it(fix: Start) -> None:
     assert walk.end() == 1
     said = " ".join(walk.said.split())
     assert "Nothing to repair on the GPU. What really ended the run: OSError" in said
+    assert re.search(r"sed -n '10p' /\S+/013-oom-caught-and-retried.log", said)
     assert "What is wrong?" not in said
 
 

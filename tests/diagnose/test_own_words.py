@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
 from cockpit.diagnose import diagnose
+from cockpit.diagnose.answer import REPAIRS
+from cockpit.diagnose.fixes import render
 from cockpit.diagnose.live import hardware
 from cockpit.diagnose.tables import xids
 from cockpit.model.finding import Finding
@@ -149,3 +152,11 @@ def test_the_environment_of_a_runs_python_is_read_from_its_log(
     found = of(f"{line}\nAssertionError: Torch not compiled with CUDA enabled\n")
     assert found.cause == "cpu_wheel"
     assert found.facts.get("environment") == (environment and f"/home/u/{environment}")
+
+
+@pytest.mark.parametrize("cause", sorted(REPAIRS))
+def test_what_is_not_known_leaves_no_gap_where_nobody_could_fill_it_in(cause: str) -> None:
+    for fix in render(REPAIRS[cause], {}):
+        assert "<" not in fix.title
+        assert not re.search(r"<\w", fix.why)
+        assert not re.search(r"<(?:wheel|group|kernel|lib)>", fix.value)

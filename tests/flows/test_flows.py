@@ -260,6 +260,11 @@ def test_the_runs_own_command_line_stands_in_what_is_told() -> None:
     (one,) = (one for one in offered("oom", facts) if one.values.get("title") == "t")
     assert one.values["lines"] == ("compute-sanitizer python train.py --bs 32",)
     assert one.because == "because"
+    facts = known(
+        finding=advised("sed -n 3p <this log>"), request=FlowRequest(flow="oom", log="/my run.log")
+    )
+    (one,) = (one for one in offered("oom", facts) if one.values.get("title") == "t")
+    assert one.values["lines"] == ("sed -n 3p '/my run.log'",)
 
 
 def test_hidden_gpus_are_shown_by_a_new_start() -> None:

@@ -147,7 +147,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "command",
                 "See what its binary has",
-                "cuobjdump --list-elf <extension>.so | grep -o 'sm_[0-9]*' | sort -u",
+                "cuobjdump --list-elf <its .so file> | grep -o 'sm_[0-9]*' | sort -u",
                 "names the generations it was built for",
             ),
         ),

@@ -95,6 +95,7 @@ REPAIRS: dict[str, Repair] = {
                 "See whose process it is, then ask the owner or the scheduler",
                 "ps -o user,pid,etime,cmd -p {other_pid}",
                 "only its owner may end it; an own orphan is `cockpit ps --stray`",
+                wants="other_pid",
             ),
         ),
     ),
@@ -362,7 +363,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "code-change",
                 "Cap the longest batch, so that the retry is not needed",
-                "max_tokens=<less>",
+                "max_tokens=<fewer than now>",
                 "every retry costs a step",
             ),
         ),
