@@ -6,6 +6,7 @@ Asked of the interpreter itself, by a short program of the standard library. Cha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -88,8 +89,10 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The environment's directory name: what a person types to confirm."""
-        return os.path.basename(self.prefix.rstrip("/")) or self.prefix
+        """The environment's directory name: what a person types to confirm. The whole path where
+        that is only a version, as pyenv and uv call their Pythons."""
+        name = os.path.basename(self.prefix.rstrip("/"))
+        return self.prefix if re.fullmatch(r"[\d.]*", name) else name
 
 
 def ask(python: str, uid: int) -> Interpreter:

@@ -47,7 +47,7 @@ def write(path: str, contents: Contents, version: str = "") -> str:
     Raises UsageError where the file exists, CockpitError when it cannot be written, or when a
     secret that was taken out is still somewhere in it: then there is no file.
     """
-    scrubber = Scrubber()
+    scrubber = Scrubber(names_sources=True)
     redactor = Redactor(scrubber, [snapshot for _, snapshot in contents.snapshots])
     _redacted(redactor, contents)
     redactor.learn()

@@ -46,6 +46,7 @@ def read_kernel(root: Path = ROOT) -> KernelFacts:
         nvswitches=len(switches),
         fabric_manager=_fabric_manager(str(root / "proc")),
         wsl=in_wsl(root),
+        selinux=_selinux(root),
     )
 
 
@@ -104,6 +105,12 @@ def _fabric_manager(proc: str) -> bool | None:
     if any(stat.name.startswith(FABRIC_MANAGER) for _, stat in procfs.all_stats(proc)):
         return True
     return False if procfs.in_initial_namespace(proc) else None
+
+
+def _selinux(root: Path) -> bool:
+    """A container does not see the file; there the label of its processes tells."""
+    enforce = _read(root / "sys/fs/selinux/enforce").strip()
+    return enforce == "1" if enforce else ":container" in _read(root / "proc/self/attr/current")
 
 
 def _name(find: object, number: int) -> str:

@@ -1,7 +1,8 @@
 """Free text (logs, findings, the journal) without secrets, and without whose it is.
 
 Uses the stand-ins of a :class:`Scrubber`, so that ``user1`` of a log is ``user1`` of the snapshots.
-Numbers, versions, errors and the names of programs and source files stay: a ticket needs them.
+Every text of a bundle that is no snapshot goes through it. Numbers, versions, errors and the names
+of programs and source files stay: a ticket needs them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ from cockpit.collect.scrub import HOST_NAME, Scrubber
 from cockpit.model.secret import HIDDEN, hide, hide_lines, is_secret_name
 from cockpit.model.snapshot import Snapshot
 
-_PATH = re.compile(r"(?<![\w.:/~-])(?:~[\w.-]*)?(?:/[\w.+@%=,-]+)+/?")
+_PATH = re.compile(r"(?:(?<![\w./~-])(?:~[\w.-]*)?|(?<=[\s'\"]-[IL]))(?:/[\w.+@%=,-]+)+/?")
+_URL = re.compile(r"\b([A-Za-z][\w+.-]*)://((?:<hidden>|[^\s'\"<>()\[\]{}|,;])*)")
+_PUBLIC = re.compile(r"(?:[\w-]+\.)*(?:pytorch|nvidia|python|pypi)\.(?:org|com)(?:[:/?#]|$)")
+"""Hosts of documentation and packages: whose a log is they do not say."""
+_PORT = re.compile(r"(?<=[\w\]]):\d{1,5}(?=/|$)")
 _PLAIN_PLACES = re.compile(
     r"/(?:usr|lib|lib64|bin|sbin|proc|sys|dev|etc|boot)(?:/|$)|/opt/(?:nvidia|cuda)|/workspace/?$"
 )
 _INSTALLED = re.compile(r"/(?:site-packages|dist-packages|lib/python3[\d.]*)/.*")
 _SOURCE = re.compile(r"[\w.+-]+\.(?:py|pyx|so(?:\.[\d.]+)?|cu|cuh|cpp|cc|c|h|hpp|sh|slurm|ipynb)")
-_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b(?::[\w~./-]*\w)?")
+"""Or a place of ssh or git behind it."""
 _IPV4 = re.compile(r"(?<![\w.=-])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}[0-9a-fA-F]{1,4}(?![\w:.])")
 _MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
@@ -36,7 +42,9 @@ _LOCAL_NAME = re.compile(
     r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|intra|lan|corp|home|localdomain|cluster)\b",
     re.IGNORECASE,
 )
+_DOMAIN = re.compile(rf"\b{HOST_NAME}(?:\.[A-Za-z][\w-]*)+")
 _PERSONS = frozenset(("user", "sudo_user", "owner"))
+_LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::\d{1,5})?/?$")
 _HARMLESS_ADDRESSES = frozenset(("127.0.0.1", "0.0.0.0"))
 
 
@@ -104,7 +112,7 @@ class Redactor:
     def _command(self, command: str | list[str] | tuple[str, ...]) -> str | list[str]:
         """As in the snapshots: the program and its options, no values."""
         words = command.split() if isinstance(command, str) else [str(word) for word in command]
-        told = list(self._scrubber.command(tuple(words)))
+        told = [self.line(word) for word in self._scrubber.command(tuple(words))]
         return " ".join(told) if isinstance(command, str) else told
 
     def _found(self, secret: str) -> None:
@@ -115,13 +123,15 @@ class Redactor:
     def _whose(self, text: str) -> str:
         text = self._learnt.sub(HIDDEN, text)
         text = _NODE.sub(lambda m: self._host(m[1]), text)
+        text = _URL.sub(lambda m: self._url(m), text)
         text = _MAIL.sub(lambda m: self._counted("address", self._stand_in("mail", m[0])), text)
         text = _PATH.sub(lambda m: self._path(m[0]), text)
         text = _LOCAL_NAME.sub(lambda m: self._host(m[0]), text)
         text = _UUID.sub(lambda m: self._counted("name", self._uuid(m[0])), text)
         for address in (_MAC, _IPV6, _IPV4):
             text = address.sub(lambda m: self._address(m[0]), text)
-        return self._name.sub(lambda m: self._counted("name", self._known[m[0].lower()]), text)
+        text = self._name.sub(lambda m: self._counted("name", self._known[m[0].lower()]), text)
+        return _DOMAIN.sub(HOST_NAME, text)
 
     def _counted(self, kind: str, stand_in: str) -> str:
         self.masked[kind] += 1
@@ -141,6 +151,18 @@ class Redactor:
         if address in _HARMLESS_ADDRESSES:
             return address
         return self._counted("address", self._stand_in("ip", address))
+
+    def _url(self, url: re.Match[str]) -> str:
+        """What kind of place it is, and the port; neither server or bucket nor what is in it."""
+        place = url[2]
+        if not place or _PUBLIC.match(place) or _LOCAL.match(place):
+            return url[0]
+        server, slash, _ = place.partition("/")
+        port = _PORT.search(server)
+        stand_in = self._stand_in("url", place)
+        return self._counted(
+            "address", f"{url[1]}://{stand_in}{port[0] if port else ''}{'/…' if slash else ''}"
+        )
 
     def _path(self, path: str) -> str:
         """Programs of the system stay; of others what tells which source file it is."""

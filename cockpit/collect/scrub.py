@@ -39,6 +39,7 @@ _MODULES = re.compile(
     r"|vllm\.entrypoints\.[a-z_.]+|deepspeed\.launcher\.[a-z]+"
 )
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]*")
+_SCRIPT = re.compile(r"[\w.+-]+\.py")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _VERSION = re.compile(r"\d[\w.+-]{0,30}")
 _PANE = re.compile(r"%?\d{1,6}")
@@ -71,9 +72,13 @@ _STRAYS = {
 
 
 class Scrubber:
-    """Keeps the stand-ins of one recording."""
+    """Keeps the stand-ins of one recording.
 
-    def __init__(self) -> None:
+    ``names_sources``: scripts keep their file names, as those of tracebacks do beside them.
+    """
+
+    def __init__(self, *, names_sources: bool = False) -> None:
+        self._names_sources = names_sources
         self._names: dict[tuple[str, str], str] = {}
         self._secret: re.Pattern[str] = re.compile(r"(?!)")
 
@@ -194,7 +199,11 @@ class Scrubber:
             if known and (name.startswith("--") or len(name) == 2):
                 return name + (equals and "=" + REST)
             return "-" + REST
-        return "script.py" if word.endswith(".py") else REST
+        if not word.endswith(".py"):
+            return REST
+        name = word.rpartition("/")[2]
+        is_kept = self._names_sources and _SCRIPT.fullmatch(name) and not self._secret.search(name)
+        return name if is_kept else "script.py"
 
     def _run(self, run: Run) -> Run:
         return replace(

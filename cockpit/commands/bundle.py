@@ -114,7 +114,7 @@ def _more(link: Link, began: float, seconds: float) -> Iterator[tuple[float, Sna
 
 def _parts(log: str | None) -> Iterator[Attachment]:
     if log is not None:
-        yield Attachment(what="log", title=clean(log), lines=_tail(log))
+        yield Attachment(what="log", title=clean(os.path.basename(log)), lines=_tail(log))
     folder = state_directory(os.environ)
     if folder is not None:
         for record in run_record.list_runs(str(folder))[:RUNS]:

@@ -195,16 +195,28 @@ def _without_cause(log: Log) -> Finding:
         failed = kernel_fault.unexplained(log)
     if failed is not None:
         return unknown(log, failed)
+    if _ended_well(log):
+        return _benign("The run ended with status 0", 0.7, {"exit_status": 0})
     if not _reads_like_a_log(log):
         return unknown(log, None)
+    confidence = 0.7 if any(line.is_progress for line in log.lines[-200:]) else 0.5
+    return _benign("Nothing failed in this log", confidence, {})
+
+
+def _ended_well(log: Log) -> bool:
+    """The line that a kept run's record adds says so."""
+    return bool(log.lines) and log.lines[-1].text.strip() == "[exit status 0]"
+
+
+def _benign(title: str, confidence: float, facts: dict[str, Any]) -> Finding:
     return Finding(
         flow="kernel-fault",
         cause="benign",
         severity="info",
-        confidence=0.7 if any(line.is_progress for line in log.lines[-200:]) else 0.5,
-        title="Nothing failed in this log",
+        confidence=confidence,
+        title=title,
         explanation="No error, no warning about the GPU and no failed process was found.",
-        facts={"severity": "info"},
+        facts={"severity": "info", **facts},
     )
 
 

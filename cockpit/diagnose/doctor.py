@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ from cockpit.diagnose import (
     doctor_torch,
 )
 from cockpit.diagnose.answer import REPAIRS
+from cockpit.diagnose.failure import environment_of
 from cockpit.diagnose.fixes import fill, render
 from cockpit.diagnose.tables.causes import CAUSES
 from cockpit.diagnose.verdict import Done, Verdict
 from cockpit.model.checkup import Check, Checkup, Subject
-from cockpit.model.checkup_facts import Facts, JobFacts
+from cockpit.model.checkup_facts import Facts
 from cockpit.model.finding import Also, Finding, Fix
 from cockpit.model.text import clean
 
@@ -72,7 +74,7 @@ def judge(facts: Facts) -> Checkup:
             first = step, verdict
     checks = tuple(done.values())
     finding = _finding(*first, checks, facts) if first is not None else None
-    return Checkup(subject=_subject(facts.job), checks=checks, finding=finding)
+    return Checkup(subject=_subject(facts), checks=checks, finding=finding)
 
 
 def _check(step: Step, verdict: Verdict, facts: Facts) -> Check:
@@ -113,13 +115,29 @@ def _for_job(fix: Fix, python: str | None) -> Fix:
     return replace(fix, value=value, verify=verify)
 
 
-def _subject(job: JobFacts) -> Subject:
+def _subject(facts: Facts) -> Subject:
+    job = facts.job
     if job.pid is not None:
         whose = f"pid {job.pid} of {clean(job.user or '?')}"
     else:
         whose = f"this environment, as {clean(job.user or '?')}"
     how = f"with {clean(job.python)}" if job.python else f"without an interpreter: {clean(job.why)}"
-    return Subject(sentence=f"{whose}, {how}", python=job.python, pid=job.pid, user=job.user)
+    return Subject(
+        sentence=f"{whose}, {how}",
+        python=job.python,
+        pid=job.pid,
+        user=job.user,
+        environments=_environments(facts),
+    )
+
+
+def _environments(facts: Facts) -> tuple[str, ...]:
+    """As paths in a traceback name them: by how it was called, sys.prefix, and torch's place."""
+    python, found = facts.job.python, facts.interpreter
+    called = os.path.dirname(os.path.dirname(python)) if python else None
+    prefix = found.prefix if found is not None else None
+    torch = environment_of(f"{found.torch_folder}/") if found is not None else None
+    return tuple(dict.fromkeys(one for one in (called, prefix, torch) if one))
 
 
 def _finding(step: Step, verdict: Verdict, checks: tuple[Check, ...], facts: Facts) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cockpit.diagnose.devices import names, resolve
 from cockpit.diagnose.verdict import (
     Done,
@@ -83,9 +85,15 @@ def pci(facts: Facts, _done: Done) -> Verdict:
         "No NVIDIA GPU is on the PCI bus of this machine.",
         (seen("sysfs", "/sys/bus/pci/devices has no display controller of vendor 0x10de"),),
         "container_without_gpu",
-        # A container's sysfs shows the host's bus: no option of its start helps.
-        fixes=(_NO_HARDWARE,),
+        {"without_gpu": True},
+        (_NO_HARDWARE,),
     )
+
+
+def _has_no_gpu(facts: Facts) -> bool:
+    """The bus has none. A container's sysfs shows the host's: no option of its start helps."""
+    kernel = facts.kernel
+    return kernel is not None and kernel.gpus == () and not kernel.wsl and not driver_speaks(facts)
 
 
 def kernel_module(facts: Facts, done: Done) -> Verdict:
@@ -179,17 +187,20 @@ def _refused(facts: Facts) -> Verdict | None:
         seen("open", f"{path}: {answer}" + (f" ({listed[path].mode})" if path in listed else ""))
         for path, answer in bad.items()
     )
-    first = listed.get(next(iter(bad)))
     cause = {"EPERM": "cgroup_devices_lost", "EACCES": "dev_permissions"}.get(
         next(iter(bad.values()))
     )
-    if cause == "dev_permissions" and first is not None and first.group != "root":
-        words = {"group": first.group}
-    else:
-        words = {}
+    words = _rights(facts) if cause == "dev_permissions" else {}
     some = "ok" in opened.values() and not {"/dev/nvidiactl", "/dev/nvidia-uvm"} & bad.keys()
     sentence = f"{plural(len(bad), 'device file')} of the GPU cannot be opened."
-    return Verdict("warn" if some else "fail", sentence, evidence, cause, dict(words))
+    return Verdict("warn" if some else "fail", sentence, evidence, cause, words)
+
+
+def _rights(facts: Facts) -> dict[str, Any]:
+    """The group that may open the files, and whether SELinux keeps a container from them."""
+    groups = (node.group for node in facts.nodes or () if node.group != "root")
+    is_confined = facts.kernel is not None and facts.kernel.selinux and facts.job.container
+    return {"group": next(groups, None), "selinux": True if is_confined else None}
 
 
 def _missing(facts: Facts) -> Verdict | None:
@@ -257,7 +268,10 @@ def _nvml_error(facts: Facts, error: DriverError) -> Verdict:
         "module": kernel.module_version if kernel else None,
         "lib": facts.snapshot.driver.nvml_version,
         "kernel": kernel.release if kernel else None,
+        "without_gpu": True if _has_no_gpu(facts) else None,
     }
+    if cause == "dev_permissions":
+        words |= _rights(facts)
     advice = tuple(seen("advice", sentence) for sentence in error.advice) if not cause else ()
     evidence = (seen("nvml", f"NVML answers: {error.code}"), *advice)
     return Verdict("fail", error.message, evidence, cause, words)

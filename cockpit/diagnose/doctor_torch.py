@@ -138,7 +138,12 @@ def _wheel_facts(facts: Facts, torch: TorchFacts) -> dict[str, object]:
 
 
 def _index(facts: Facts, release: str | None = None) -> str | None:
-    """The index that fits the job's GPUs and driver, with this release of torch if one has it."""
+    """The index that fits the job's GPUs and driver, with this release of torch if one has it.
+
+    Without a GPU none can be said to fit.
+    """
+    if not facts.snapshot.gpus and not devices_of(facts):
+        return None
     choice = fitting_build(_capabilities(facts), cuda=_driver_cuda(facts), release=release)
     return choice.index
 

@@ -42,6 +42,11 @@ _TOLD_TO_END = re.compile(
 """By a person or a scheduler, which may have seen that something was wrong."""
 _CAUGHT = re.compile(r"\bCaught (?P<name>[\w.]{1,80}) in \w")
 _BOILER = re.compile(r"/site-packages/|/dist-packages/|/torch/|<frozen|/lib/python\d|\.pyx$")
+_ENVIRONMENT = re.compile(
+    r"(/[^\s\"':]{1,300}?)/(?:lib(?:64)?/python3[\d.]*/(?:site|dist)-packages/torch/"
+    r"|bin/python[\d.]*: )"
+)
+"""Of a traceback through torch, or of the interpreter's own complaint."""
 _TRACEBACK_LINES = 120
 _FRAME = re.compile(r'File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,7})')
 _EVALUATES = re.compile(
@@ -118,7 +123,7 @@ def place_of(log: Log, index: int) -> dict[str, Any]:
 
     ``frames`` in the order of the traceback; ``place`` is the last, innermost one. A message of a
     kernel comes before the traceback that it led to, an exception at the end of its own.
-    ``evaluates``: it happened in an evaluation.
+    ``evaluates``: it happened in an evaluation. ``environment``: the run's Python is of that one.
     """
     own = _frames_above(log, index) or _frames_below(log, index) or _frames_of_crash(log, index)
     facts: dict[str, Any] = {}
@@ -126,9 +131,18 @@ def place_of(log: Log, index: int) -> dict[str, Any]:
         facts["place"], facts["frames"] = own[-1], own
     if _in_evaluation(log, index):
         facts["evaluates"] = True
+    environment = environment_of(log.text)
+    if environment is not None:
+        facts["environment"] = environment
     command = _COMMAND.search(log.text)
     facts["command"] = command[1].strip() if command else "python <script>"
     return facts
+
+
+def environment_of(text: str) -> str | None:
+    """``/home/me/venv``, where the text has a path of its torch or its interpreter."""
+    found = _ENVIRONMENT.search(text)
+    return found[1] if found else None
 
 
 def _in_evaluation(log: Log, index: int) -> bool:

@@ -27,6 +27,8 @@ class Row(NamedTuple):
     """Empty: the cause's own check."""
     wants: str = ""
     """Only with this fact."""
+    unless: str = ""
+    """Not with this fact."""
 
 
 class Repair(NamedTuple):
@@ -50,14 +52,21 @@ def render(repair: Repair, facts: dict[str, Any]) -> tuple[Fix, ...]:
             kind=row.kind,
             value=fill(row.value, facts),
             risk=row.risk,
-            why=fill(row.why, facts),
+            why=_reason(row.why, facts),
             loses=row.loses,
             verify=fill(row.verify or repair.verify, facts),
         )
         for row in repair.rows
         if (not row.wants or facts.get(row.wants) not in (None, "", [], ()))
+        and not facts.get(row.unless)
         and not any(facts.get(name) == "" for name in _needed(row.value))
     )
+
+
+def _reason(why: str, facts: dict[str, Any]) -> str:
+    """Nothing, where it would name what is not known: nobody can fill in a reason."""
+    is_known = all(facts.get(name) not in (None, []) for name in _SLOT.findall(why))
+    return fill(why, facts) if is_known else ""
 
 
 def _needed(value: str) -> Iterator[str]:

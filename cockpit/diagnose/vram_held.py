@@ -52,7 +52,10 @@ def _mismatch(log: Log) -> Facts:
 
 def _group(log: Log) -> Facts:
     found = re.search(r"crw-rw----\S* \d+ root (?!root)(\S{1,40})", log.text)
-    return {"group": found[1]} if found else {}
+    facts: Facts = {"group": found[1]} if found else {}
+    if re.search(r"avc: {1,2}denied [^\n]{0,400}:container", log.text):
+        facts["selinux"] = True
+    return facts
 
 
 def _stuck(log: Log) -> Facts:

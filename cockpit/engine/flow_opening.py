@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cockpit.flows import FLOWS
+from cockpit.flows import FLOWS, reruns
 from cockpit.flows.flow import Known
 from cockpit.flows.vram_held import unaccounted
 from cockpit.model.flow import FlowId, Found
@@ -87,7 +87,7 @@ def harmless(known: Known) -> Iterator[Found]:
     if isinstance(fatal, str):
         yield Found(mark="bad", what="What ended the run?", sentence=clean(fatal))
     for fix in finding.fixes:
-        words = clean(f"{fix.title}: {fix.value}")
+        words = clean(f"{fix.title}: {reruns.filled(known, fix.value)}")
         yield Found(mark="note", what="Advice", sentence=words)
 
 

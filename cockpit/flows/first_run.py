@@ -25,7 +25,8 @@ def _first_step(known: Known) -> Iterator[Remedy]:
 def _which_python(known: Known) -> Iterator[Remedy]:
     """Where nobody has torch, only the user knows into which environment it belongs."""
     checks = known.checkup.checks if known.checkup is not None else ()
-    if any(one.id == "interpreter" and one.status == "warn" for one in checks):
+    is_asked = any(one.id == "interpreter" and one.status == "warn" for one in checks)
+    if is_asked and known.snapshot.gpus:
         values = {
             "title": "Name the Python that is to train",
             "lines": (
@@ -41,12 +42,16 @@ def _which_python(known: Known) -> Iterator[Remedy]:
 FLOW = Flow(
     id="first-run",
     title="The first training step on this machine",
-    checks=(Check("Does the driver answer?", looks.driver), looks.checkup),
+    checks=(
+        Check("Does the driver answer?", looks.driver),
+        Check("Whose Python?", no_cuda.whose_python),
+        looks.checkup,
+    ),
     offers=(
         _first_step,
         no_cuda.installs,
         _which_python,
-        reruns.from_checkup,
+        no_cuda.from_checkup,
         reruns.from_driver,
     ),
     good=looks.works,

@@ -95,6 +95,11 @@ class Known:
         return self.request.log is not None and self.process is None
 
     @property
+    def ended_well(self) -> bool:
+        """What the run printed shows no failure, and it ended with status 0."""
+        return self.cause == "benign" and self.fact("exit_status") == 0
+
+    @property
     def is_of_nothing(self) -> bool:
         """Neither a run, nor a process, log or command was named, and nothing is found."""
         return not self.request.has_subject and self.finding is None

@@ -10,6 +10,10 @@ from cockpit.model.flow import Found
 from cockpit.model.process import Process
 from cockpit.model.text import clean, plural, sentence
 
+ANOTHER_LOG = (
+    "Give the log of the run that failed (--log FILE), or its command line (-- python train.py "
+    "...)."
+)
 MOST_PROCESSES = 8
 _MARKS: dict[str, Mark] = {
     "pass": "ok",
@@ -25,12 +29,22 @@ def diagnosed(known: Known) -> Judged:
     if finding is None:
         return None
     if finding.cause == "unknown":
-        return "unknown", clean(finding.title) + "."
+        words = clean(finding.title) + "."
+        return "unknown", words if "fatal" in finding.facts else f"{words} {ANOTHER_LOG}"
+    if known.ended_well:
+        return "ok", "The run ended with status 0, and what it has printed shows no failure."
     if finding.cause == "benign" and known.request.log is None:  # a run that goes on may hang
         return "note", "What it has printed so far shows no failure."
     if finding.cause in ("benign", "recovered"):
         return "ok", clean(finding.title) + "."
     return "bad", f"{clean(finding.title)}. {clean(finding.explanation)}"
+
+
+def quiet(known: Known, found: tuple[Found, ...]) -> Iterator[Found]:
+    """That a log shows no failure that is known, in a flow that asks it for its own kind only."""
+    judged = diagnosed(known) if known.cause in ("unknown", "benign") else None
+    if judged is not None and all(one.sentence != judged[1] for one in found):
+        yield Found(mark=judged[0], what="What does the log say?", sentence=judged[1])
 
 
 def place(known: Known) -> Judged:

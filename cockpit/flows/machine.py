@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cockpit.flows import looks
 from cockpit.flows.flow import Flow, Known, Remedy
 from cockpit.model.flow import Done, Found
 from cockpit.model.remedy import Outcome, Preview
@@ -20,6 +21,7 @@ NOTHING_TOLD = (
     "Nothing is known of the run that this is about. Give what it printed (--log FILE), its "
     "process (--pid PID), or its command line (-- python train.py ...)."
 )
+WELL = "The run ended with status 0: there is nothing to mend."
 MOST_LINES = 200
 """Of what a fix printed: the whole of it is in its file or was used already."""
 MOST_OFFERED = 9
@@ -54,6 +56,7 @@ class State:
 def looked(flow: Flow, state: State, known: Known) -> State:
     """The machine was read: what that means, and what comes next."""
     found = tuple(one for check in flow.checks for one in check(known))
+    found = (*looks.quiet(known, found), *found)
     state = replace(state, found=found)
     for question in flow.questions:
         options = question.options(known) if question.key not in dict(state.answers) else ()
@@ -81,6 +84,8 @@ def _without_offers(flow: Flow, state: State, known: Known) -> str:
         return state.done[-1].sentence
     if flow.is_of_a_run and not state.done and known.is_of_nothing:
         return NOTHING_TOLD
+    if flow.is_of_a_run and not state.done and known.ended_well:
+        return WELL
     if any(one.mark == "bad" for one in state.found):
         return "There is nothing more that can be done from here."
     if state.done:

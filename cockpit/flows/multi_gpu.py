@@ -196,7 +196,7 @@ def _other_port(known: Known) -> Iterator[Remedy]:
 
 def _again(known: Known) -> Iterator[Remedy]:
     """With what makes the next hang tell more, once this job is gone."""
-    if known.process is None and known.cause != "port_in_use":
+    if known.process is None and known.cause != "port_in_use" and not known.ended_well:
         yield from reruns.rerun(
             known,
             title="start it again with the diagnostics on",

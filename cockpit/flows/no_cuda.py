@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cockpit.flows import kills, looks, reruns
 from cockpit.flows.flow import Check, Flow, Judged, Known, Remedy
+from cockpit.model.text import clean
 
 _NEEDS_BUILD = frozenset(
     {"cpu_wheel", "arch_missing", "driver_too_old", "torchvision_mismatch", "cudart_missing"}
@@ -16,14 +18,38 @@ _FOREIGN = frozenset({"compat_libcuda", "foreign_libcublas"})
 
 def causes(known: Known) -> frozenset[str]:
     """Of the diagnosis, and of the steps of the checkup that do not pass."""
-    found = {known.cause}
-    if known.checkup is not None:
-        found |= {one.cause or "" for one in known.checkup.checks if one.status == "fail"}
-    return frozenset(found - {""})
+    return (_of_checkup(known) | {known.cause}) - {""}
+
+
+def _of_checkup(known: Known) -> frozenset[str]:
+    checks = known.checkup.checks if known.checkup is not None else ()
+    return frozenset(one.cause for one in checks if one.status == "fail" and one.cause)
+
+
+def _is_of_another_python(known: Known) -> bool:
+    """The log's run had its torch, or its interpreter, elsewhere than the Python examined."""
+    environment = known.fact("environment")
+    if environment is None or known.checkup is None or known.checkup.subject.python is None:
+        return False
+    return environment not in known.checkup.subject.environments
+
+
+def _is_about_another_python(known: Known) -> bool:
+    """And nothing says that the Python examined is to be used from now on."""
+    return known.command is None and _is_of_another_python(known)
+
+
+def whose_python(known: Known) -> Judged:
+    """Said only where the steps are of another Python than the log."""
+    if not _is_of_another_python(known) or known.checkup is None:
+        return None
+    of_log, ours = clean(str(known.fact("environment"))), known.checkup.subject.python
+    return "note", f"The log is of {of_log}, the steps here are of {clean(ours or '?')}."
 
 
 def _process(known: Known) -> Judged:
-    if known.request.pid is None:
+    has_ended = known.command is not None and known.command.pid is None
+    if known.request.pid is None or has_ended:
         return None
     if known.process is not None and known.process.devices:
         return "ok", f"Process {known.request.pid} holds memory on a GPU."
@@ -40,11 +66,13 @@ def _from_log(known: Known) -> Iterator[Remedy]:
 
 
 def installs(known: Known) -> Iterator[Remedy]:
-    """The build of torch that fits, where the one that is there does not, or none is."""
+    """The build of torch that fits, where the one that is there does not, or none is. Without a
+    GPU that answers none can be said to fit."""
     python = known.checkup.subject.python if known.checkup is not None else None
-    if python is None:
+    if python is None or not known.snapshot.gpus or _is_about_another_python(known):
         return
-    if causes(known) & _NEEDS_BUILD:
+    found = _of_checkup(known) if _is_of_another_python(known) else causes(known)
+    if found & _NEEDS_BUILD:
         because = "The installed build cannot use this GPU."
         yield Remedy("install_torch", {"python": python}, because=because)
     elif _lacks_torch(known):
@@ -124,6 +152,16 @@ def _checkpoint(known: Known) -> Iterator[Remedy]:
         yield from reruns.patch(known, "map_location", because, cannot_load=True)
 
 
+def from_checkup(known: Known) -> Iterator[Remedy]:
+    """Once only; and what is advised for another Python than the log's does not help its run."""
+    if _is_about_another_python(known):
+        known = replace(known, checkup=None)
+    told = {one.values["title"] for one in _from_log(known)}
+    for one in reruns.from_checkup(known):
+        if one.is_spare or one.values["title"] not in told:
+            yield one
+
+
 def _end_first(known: Known) -> Iterator[Remedy]:
     """A process that computes on the CPU goes on there, whatever is changed."""
     if causes(known) and known.command is not None:
@@ -141,6 +179,7 @@ FLOW = Flow(
         Check("Is the process on a GPU?", _process),
         Check("Can it be started again?", looks.command_line),
         Check("Does the driver answer?", looks.driver),
+        Check("Whose Python?", whose_python),
         looks.checkup,
     ),
     offers=(
@@ -153,7 +192,7 @@ FLOW = Flow(
         _from_log,
         installs,
         _end_first,
-        reruns.from_checkup,
+        from_checkup,
         reruns.from_driver,
     ),
     needs=frozenset({"command", "checkup", "origins"}),

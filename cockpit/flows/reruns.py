@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +17,9 @@ _SHOWN = "nvidia-smi --query-compute-apps"
 _WITH_BUDGET = ("vllm", "jax")
 _BUDGET_OPTIONS = ("--gpu-memory-utilization", "--max-model-len")
 _WITHOUT_TORCH = ("tensorflow", "jax")
+_RUN = re.compile(r"python <script>|<command>")
+_OPEN = re.compile(r"<\w[^<>\n]*>")
+"""What an answer could not fill in, such as ``<image>``."""
 PIP = " pip install "
 """The cockpit can do that itself, looked at and taken back; by hand where it cannot."""
 
@@ -122,11 +127,11 @@ def from_diagnosis(known: Known) -> Iterator[Remedy]:
         if fix.value.startswith(_SHOWN) or _is_of_another_framework(known, fix):
             continue
         if fix.risk == "admin" and fix.kind == "command":
-            yield _told("admin", fix)
+            yield _told(known, "admin", fix)
         elif fix.kind in _ONLY_TOLD or fix.kind == "command":
-            yield _told("explain", fix, is_spare=PIP in fix.value or _is_run(known, fix))
+            yield _told(known, "explain", fix, is_spare=PIP in fix.value or _is_run(known, fix))
         else:
-            yield _told("explain", fix, is_spare=known.command is not None)
+            yield _told(known, "explain", fix, is_spare=known.command is not None)
 
 
 def _is_of_another_framework(known: Known, fix: Fix) -> bool:
@@ -142,14 +147,29 @@ def _is_run(known: Known, fix: Fix) -> bool:
     return starts and fix.value.startswith(_BUDGET_OPTIONS)
 
 
-def _told(kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
+def filled(known: Known, text: str) -> str:
+    """With the run's own command line, and the file of its log, where they are known."""
+    if known.command is not None:
+        command = shlex.join(known.command.argv)
+        text = _RUN.sub(lambda _: command, text)
+    if known.request.log is not None:
+        text = text.replace("<this log>", shlex.quote(known.request.log))
+    return text
+
+
+def _told(known: Known, kind: str, fix: Fix, *, is_spare: bool = False) -> Remedy:
+    """What only the user knows makes it words: that is no command yet."""
+    value, because = filled(known, fix.value), fix.why
+    if _OPEN.search(value):
+        kind = "explain"
+        because = "; ".join(filter(None, (because, "what stands in <...> is yours to fill in")))
     values = {
         "title": fix.title,
-        "lines": tuple(fix.value.splitlines()),
+        "lines": tuple(value.splitlines()),
         "loses": fix.loses,
         "verify": fix.verify,
     }
-    return Remedy(kind, values, because=fix.why, is_spare=is_spare)
+    return Remedy(kind, values, because=because, is_spare=is_spare)
 
 
 def from_driver(known: Known) -> Iterator[Remedy]:
@@ -178,7 +198,7 @@ def from_checkup(known: Known) -> Iterator[Remedy]:
     ]
     for fix in fixes:
         is_admin = fix.risk == "admin" and fix.kind == "command"
-        yield _told("admin" if is_admin else "explain", fix, is_spare=PIP in fix.value)
+        yield _told(known, "admin" if is_admin else "explain", fix, is_spare=PIP in fix.value)
     told = {fix.title for fix in fixes}
     for remedy in from_diagnosis(known):
         if remedy.values["title"] not in told:

@@ -48,6 +48,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     python: str | None = None
     pid: int | None = None
     user: str | None = None
+    environments: tuple[str, ...] = ()
+    """Directories of the interpreter and of its torch: mostly one, a venv or a prefix."""
 
 
 class Checkup(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,8 @@ class KernelFacts(Struct, frozen=True, kw_only=True):
     fabric_manager: bool | None = None
     """A process of that name runs; None: other processes cannot be seen from here."""
     wsl: bool = False
+    selinux: bool = False
+    """It is enforcing."""
 
 
 class DeviceNode(Struct, frozen=True, kw_only=True):
@@ -86,6 +88,7 @@ class InterpreterFacts(Struct, frozen=True, kw_only=True):
     version: str | None = None
     prefix: str | None = None
     has_torch: bool | None = None
+    torch_folder: str | None = None
 
 
 class CudaDevice(Struct, frozen=True, kw_only=True):

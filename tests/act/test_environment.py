@@ -304,6 +304,15 @@ def test_a_run_that_has_this_torch_mapped_is_warned_about(
         user.stdout.close()
 
 
+def test_an_environment_that_is_called_by_a_version_only_is_named_by_its_path(
+    tmp_path: Path, server: object
+) -> None:
+    folder = tmp_path / "versions" / "3.11.7"
+    preview = action(environment(folder), server, tmp_path / "s").preview()
+    assert preview.title.endswith(f" into {folder}")
+    assert preview.typed == str(folder)
+
+
 # -- refusals
 
 

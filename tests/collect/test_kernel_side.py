@@ -66,6 +66,16 @@ def test_without_a_pci_bus_nothing_is_said_of_gpus(tmp_path: Path) -> None:
     assert read_kernel(tmp_path).gpus is None
 
 
+def test_selinux_is_told_by_its_own_file_and_in_a_container_by_the_label(tmp_path: Path) -> None:
+    assert not read_kernel(tmp_path).selinux
+    write(tmp_path, "proc/self/attr/current", "docker-default (enforce)\n")  # AppArmor's
+    assert not read_kernel(tmp_path).selinux
+    write(tmp_path, "proc/self/attr/current", "system_u:system_r:container_t:s0:c1,c2\0")
+    assert read_kernel(tmp_path).selinux
+    write(tmp_path, "sys/fs/selinux/enforce", "0")
+    assert not read_kernel(tmp_path).selinux
+
+
 def test_device_files_are_those_of_the_jobs_root(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "null", "nvidia0x"):

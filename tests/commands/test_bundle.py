@@ -33,9 +33,18 @@ SECRETS = (
     ),
     *("s3cr3t-of-the-journal", "c2hvcnQga2V5IG1hdGVyaWFs", "AKIAIOSFODNN7EXAMPLE"),
 )
-NAMES = ("alice", "node-17", "secretproject", "10.11.12.13", "alice@example.org", "teamshare")
-LOG = """\
-2026-11-30 loading /home/alice/secretproject/data from node-17.cluster as alice@example.org
+NAMES = (
+    *("alice", "node-17", "secretproject", "10.11.12.13", "alice@example.org", "teamshare"),
+    *("acme", "s3-bucket", "gs-bucket", "wandb.ai"),
+)
+PLACES = """\
+saved to s3://acme-s3-bucket/llama/secretproject.pt, gs://gs-bucket/x and file:///home/alice/x
+wandb: https://wandb.ai/acme/secretproject/runs/1; see https://pytorch.org/docs/stable/cuda.html
+cloned git@github.com:acme/secretproject.git; tcp://node-17.acme.io:29500 of node-17.acme.io
+PYTHONPATH=/opt/x:/home/alice/secretproject -I/home/alice/secretproject cwd:/home/alice/x
+"""
+LOG = f"""\
+{PLACES}2026-11-30 loading /home/alice/secretproject/data from node-17.cluster as alice@example.org
 HF_TOKEN=hf_abcdefghijklmnopqrstu
 DB password: hunter2-hunter2 at postgres://me:pa55word@10.11.12.13/x
 wandb login 0123456789abcdef0123456789abcdef
@@ -72,7 +81,10 @@ def keep_traces(home: Path) -> None:
     meta = Meta(
         id="20261130-160000-aa",
         name="secretproject",
-        command=("python", "train.py", "--password", SECRETS[1], "/home/alice/secretproject"),
+        command=(
+            *("python", "/home/alice/train.py", "--password", SECRETS[1]),
+            *("--alice-mode", "s3://acme/x", "/home/alice/secretproject"),
+        ),
         cwd="/home/alice/secretproject",
         environment={"HF_TOKEN": SECRETS[0]},
         set_for_run={},
@@ -84,7 +96,7 @@ def keep_traces(home: Path) -> None:
         boot_id=None,
     )
     (run / "meta.json").write_bytes(msgspec.json.encode(meta))
-    (run / "output").write_text(f"export AWS={SECRETS[6]}\nstep 1 loss 2.0 on alice\n")
+    (run / "output").write_text(f"export AWS={SECRETS[6]}\nstep 1 loss 2.0 on alice\n{PLACES}")
     entry = {
         "at": "2026-11-30T16:00:00.000Z",
         "uid": 1000,
@@ -94,6 +106,7 @@ def keep_traces(home: Path) -> None:
         "pid": 7,
         "command": f"python /home/alice/secretproject/train.py --token {SECRETS[4]}",
         "sentence": "pid 7: freed 14.2 of 14.3 GiB in 0.3 s",
+        "outcome": PLACES,
     }
     (state / "journal.jsonl").write_text(json.dumps(entry) + '\n{"torn')
 
@@ -136,10 +149,18 @@ def test_what_a_ticket_needs_is_in_the_file(
     log = recording.attachments[whats.index("log")].lines
     assert any("Tried to allocate 2.00 GiB" in line for line in log)
     assert any("/train.py" in line and "line 12" in line for line in log)
+    assert any(line.startswith("saved to s3://url") for line in log)
+    assert any("https://pytorch.org/docs/stable/cuda.html" in line for line in log)
+    assert any(line.endswith(":29500 of gpu-box") for line in log)
     assert any("…/lib/python3.11/site-packages/torch/nn/modules/module.py" in line for line in log)
     (entry,) = recording.attachments[whats.index("journal")].data
     assert entry["sentence"] == "pid 7: freed 14.2 of 14.3 GiB in 0.3 s"
-    assert entry["command"] == "python script.py --token …"
+    assert entry["command"] == "python train.py --token …"
+    run = recording.attachments[whats.index("run")].data
+    assert run["command"] == ["python", "train.py", "--password", "…", "--user1-mode", "…", "…"]
+    words = [word for one in recording.snapshot(0).processes for word in one.command]
+    assert "train.py" in words
+    assert "script.py" not in words
 
 
 def test_the_sentence_says_what_is_in_it_and_what_was_masked(
@@ -167,17 +188,24 @@ def test_it_is_replayed_and_shown(
     assert "Tried to allocate" in shown.stdout
 
 
-@pytest.mark.parametrize(("python", "there"), [(sys.executable, True), ("/gone/python", False)])
+@pytest.mark.parametrize("there", [True, False])
 def test_what_the_doctor_says_of_the_newest_runs_python_is_in_the_file(
-    tmp_path: Path, python: str, there: bool
+    tmp_path: Path, there: bool
 ) -> None:
     keep_traces(tmp_path)
+    python = str(tmp_path / "secretproject" / "bin" / "python")
+    if there:
+        os.makedirs(os.path.dirname(python))
+        os.symlink(os.path.realpath(sys.executable), python)
     (meta,) = (tmp_path / "cockpit" / "runs").glob("*/meta.json")
     kept = msgspec.json.decode(meta.read_bytes(), type=Meta)
     meta.write_bytes(msgspec.json.encode(msgspec.structs.replace(kept, python=python)))
     path = tmp_path / "b.jsonl"
-    done = cockpit("bundle", str(path), "--seconds", "0", home=tmp_path)
+    names = {"USER": "alice", "HOSTNAME": "node-17"}
+    done = cockpit("bundle", str(path), "--seconds", "0", home=tmp_path, **names)
     assert done.returncode == 0, done.stderr
+    content = path.read_text()
+    assert [one for one in (*SECRETS, *NAMES, str(tmp_path)) if one in content] == []
     found = [one.data for one in bundle.attachments(str(path)) if one.what == "doctor"]
     assert len(found) == there
     if there:

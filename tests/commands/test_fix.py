@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -325,6 +326,44 @@ def test_a_first_run_without_torch_is_offered_the_build_that_fits(fix: Start, wo
     assert "[failed] install torch" in said
     assert "nothing was changed" in said
     assert "python -m pip install torch --index-url" in said, "by hand, once it could not be done"
+
+
+def test_a_log_of_another_python_leads_to_no_installation_into_the_one_that_is_here(
+    fix: Start, work: Path, torch_python: str
+) -> None:
+    env = {"PATH": f"{os.path.dirname(torch_python)}:{os.environ['PATH']}"}
+    torch = '  File "{}/lib/python3.11/site-packages/torch/cuda/__init__.py", line 363, in _x\n'
+    error = "AssertionError: Torch not compiled with CUDA enabled\n"
+    (work / "run.log").write_text(torch.format("/home/u/venv") + error)
+    walk = fix("h200", "no-cuda", "--log", "run.log", env=env)
+    assert walk.end() == 1
+    assert "The log is of /home/u/venv, the steps here are of " in " ".join(walk.said.split())
+    assert "install torch for" not in walk.said
+    own = os.path.dirname(os.path.dirname(torch_python))
+    (work / "run.log").write_text(torch.format(own) + error)
+    said = fix("h200", "no-cuda", "--log", "run.log", env=env).prompt()
+    assert "install torch for cu130 into" in said
+    assert "The log is of" not in said
+
+
+def test_without_a_gpu_no_build_of_torch_is_offered(fix: Start, torch_python: str) -> None:
+    path = f"{os.path.dirname(torch_python)}:{os.environ['PATH']}"
+    walk = fix("nogpu", "first-run", env={"PATH": path})
+    assert walk.end() == 1
+    assert "shows no GPU here" in walk.said
+    assert "is a build without CUDA" in walk.said
+    assert "install torch" not in walk.said
+    assert "pip install" not in walk.said
+    assert "yours to fill in docker run --gpus all <image>" in " ".join(walk.said.split())
+
+
+def test_what_is_not_known_of_the_device_files_is_no_command(fix: Start) -> None:
+    walk = fix("noperm", "no-cuda")
+    assert walk.end() == 1
+    assert "may not open the NVIDIA device files" in walk.said
+    assert "id -nG" in walk.said
+    assert "setsebool" not in walk.said
+    assert "usermod" not in walk.said
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="the cockpit's own Python has torch")

@@ -55,6 +55,32 @@ def test_a_log_in_which_nothing_failed_is_said_to_be_well(fix: Start, work: Path
     assert walk.end() == 1
 
 
+@pytest.mark.parametrize("flow", ["multi-gpu", "oom", "slow", "kernel-fault"])
+def test_a_kept_run_that_ended_with_status_0_needs_nothing(fix: Start, ran: Ran, flow: str) -> None:
+    record = ran(sys.executable, "-c", "print('step 1 loss 2.0')")
+    walk = fix("h200", flow, "--pid", str(record.meta.pid))
+    assert walk.end() == 1
+    assert "The run ended with status 0, and what it has printed shows no failure." in " ".join(
+        walk.said.split()
+    )
+    assert walk.said.strip().endswith("The run ended with status 0: there is nothing to mend.")
+    assert "diagnostics" not in walk.said
+
+
+@pytest.mark.parametrize("content", ["", "%%&/ ;;\n" * 9], ids=["empty", "no log"])
+def test_of_a_log_without_a_failure_it_says_that_another_is_needed(
+    fix: Start, work: Path, content: str
+) -> None:
+    (work / "run.log").write_text(content)
+    walk = fix("h200", "oom", "--log", "run.log")
+    assert walk.end() == 1
+    said = " ".join(walk.said.split())
+    assert (
+        f"? What does the log say? {'No known cause' if content else 'The file is empty'}" in said
+    )
+    assert "Give the log of the run that failed (--log FILE), or its command line" in said
+
+
 @pytest.mark.parametrize(("scenario", "what"), [("stray", "3 strays"), ("noowner", "have none")])
 def test_without_a_flow_strays_and_memory_without_an_owner_are_seen(
     fix: Start, scenario: str, what: str
@@ -78,6 +104,7 @@ def test_a_log_of_what_the_run_got_over_names_what_ended_it(fix: Start) -> None:
     assert walk.end() == 1
     said = " ".join(walk.said.split())
     assert "Nothing to repair on the GPU. What really ended the run: OSError" in said
+    assert re.search(r"sed -n '10p' /\S+/013-oom-caught-and-retried.log", said)
     assert "What is wrong?" not in said
 
 

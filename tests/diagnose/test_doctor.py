@@ -701,3 +701,49 @@ def test_foreign_words_reach_no_terminal() -> None:
     found = judge(facts)
     assert not any("\x1b" in one.sentence for one in found.checks)
     assert "\x1b" not in found.subject.sentence
+
+
+def advice(facts: Facts, step: str) -> str:
+    return "\n".join(fix.value for fix in check(facts, step).fixes)
+
+
+def test_selinux_and_the_group_are_named_only_where_they_are_known() -> None:
+    told = advice(with_(error="no_permission"), "nvml")
+    assert "ls -l /dev/nvidia*" in told
+    assert "usermod" not in told
+    confined = with_(error="no_permission", kernel__selinux=True)
+    assert "setsebool" not in advice(confined, "nvml"), "the rule is for containers"
+    node = replace(NODES[0], group="video")
+    confined = with_(confined, job__container="podman:1", nodes=(node,))
+    told = advice(confined, "nvml")
+    assert "sudo usermod -aG video $USER" in told
+    assert "sudo setsebool -P container_use_devices 1 # on the host" in told
+
+
+def test_no_option_of_a_container_is_advised_where_the_bus_has_no_gpu() -> None:
+    facts = with_(kernel=NO_KERNEL, error="library_not_found", driver=None)
+    for step in ("pci", "nvml"):
+        assert check(facts, step).status == "fail"
+        assert "docker" not in advice(facts, step)
+        assert "srun" in advice(facts, step)
+    facts = with_(facts, kernel=replace(KERNEL, module_version=None))
+    assert "docker run --gpus all" in advice(facts, "nvml")
+
+
+def test_without_a_gpu_no_build_is_said_to_fit() -> None:
+    build = with_(torch__cuda=None, torch__version="2.13.0+cpu")
+    assert "/whl/cu130" in advice(build, "torch_build")
+    build = with_(build, snapshot__gpus=(), driver__devices=())
+    assert check(build, "torch_build").cause == "cpu_wheel"
+    assert "pip install" not in advice(build, "torch_build")
+
+
+def test_the_python_that_was_examined_is_known_by_each_of_its_paths() -> None:
+    def environments(**changes: Any) -> tuple[str, ...]:
+        return judge(with_(**changes)).subject.environments
+
+    assert environments() == ("/venv",)
+    folder = "/root/.pyenv/versions/3.11.7/lib/python3.11/site-packages/torch"
+    shim = {"job__python": "/root/.pyenv/shims/python", "interpreter__torch_folder": folder}
+    assert environments(**shim) == ("/root/.pyenv", "/venv", "/root/.pyenv/versions/3.11.7")
+    assert environments(job__python=None, interpreter=None) == ()

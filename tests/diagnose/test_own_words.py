@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
 from cockpit.diagnose import diagnose
+from cockpit.diagnose.answer import REPAIRS
+from cockpit.diagnose.fixes import render
 from cockpit.diagnose.live import hardware
 from cockpit.diagnose.tables import xids
 from cockpit.model.finding import Finding
@@ -132,3 +135,28 @@ def test_a_log_and_the_driver_mean_the_same_by_an_xid() -> None:
         found = of(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=12, name=python, x\n")
         assert found.cause == cause, code
     assert not xids.HARMLESS & set(xids.CAUSE_OF_XID)
+
+
+@pytest.mark.parametrize(
+    ("line", "environment"),
+    [
+        ('File "/home/u/venv/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3', "venv"),
+        ('File "/home/u/rh/lib64/python3.9/site-packages/torch/__init__.py", line 3', "rh"),
+        ("/home/u/conda/envs/x/bin/python3.11: No module named torch", "conda/envs/x"),
+        ('File "/home/u/venv/lib/python3.11/site-packages/transformers/a.py", line 3', None),
+    ],
+)
+def test_the_environment_of_a_runs_python_is_read_from_its_log(
+    line: str, environment: str | None
+) -> None:
+    found = of(f"{line}\nAssertionError: Torch not compiled with CUDA enabled\n")
+    assert found.cause == "cpu_wheel"
+    assert found.facts.get("environment") == (environment and f"/home/u/{environment}")
+
+
+@pytest.mark.parametrize("cause", sorted(REPAIRS))
+def test_what_is_not_known_leaves_no_gap_where_nobody_could_fill_it_in(cause: str) -> None:
+    for fix in render(REPAIRS[cause], {}):
+        assert "<" not in fix.title
+        assert not re.search(r"<\w", fix.why)
+        assert not re.search(r"<(?:wheel|group|kernel|lib)>", fix.value)

@@ -79,7 +79,9 @@ def test_the_place_of_a_crash_is_the_innermost_frame_of_the_user() -> None:
 
 
 def test_the_end_of_a_run_counts_only_where_it_is_bad() -> None:
-    assert of("step 1 loss 2\n[exit status 0]").cause == "benign"
+    for text in ("step 1 loss 2\n[exit status 0]", "[exit status 0]"):
+        assert of(text).cause == "benign"
+        assert of(text).title == "The run ended with status 0"
     assert of("step 1 loss 2\n[the run was ended by SIGINT]").cause == "benign"
     assert of("step 1 loss 2\n[exit status 3]").cause == "unknown"
 

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from cockpit.diagnose.fixes import Risk
 from cockpit.flows import FLOWS, machine, multi_gpu
 from cockpit.flows.flow import Known, Remedy
 from cockpit.flows.machine import State
 from cockpit.model.checkup import Check, Checkup, Subject
+from cockpit.model.finding import Finding, Fix
 from cockpit.model.flow import FLOW_IDS, Done, FlowRequest
 from cockpit.model.gpu import Driver, DriverError
 from cockpit.model.memory import Stacks, ThreadStack
@@ -53,6 +55,32 @@ def test_a_run_whose_output_shows_no_failure_is_not_called_well() -> None:
     assert marks("multi-gpu", known(finding=quiet))["What does the diagnosis say?"] == "note"
     of_log = known(finding=quiet, request=FlowRequest(flow="multi-gpu", log="/run.log"))
     assert marks("multi-gpu", of_log)["What does the diagnosis say?"] == "ok"
+
+
+@pytest.mark.parametrize("flow", ["oom", "slow", "multi-gpu"])
+def test_a_run_that_ended_with_status_0_is_well(flow: str) -> None:
+    ended = finding("benign", "kernel-fault", facts={"exit_status": 0})
+    request = FlowRequest(flow=flow, run="20261130-160000-aa")  # type: ignore[arg-type]
+    facts = known(finding=ended, command=command(), request=request)
+    state = machine.looked(FLOWS[flow], State(), facts)  # type: ignore[index]
+    assert state.sentence == "The run ended with status 0: there is nothing to mend."
+    assert state.found[0].sentence.startswith("The run ended with status 0")
+    assert "so far" not in state.found[0].sentence
+
+
+@pytest.mark.parametrize("flow", sorted({*FLOW_IDS}))
+def test_every_flow_says_that_a_log_has_no_failure_that_is_known(flow: str) -> None:
+    request = FlowRequest(flow=flow, log="/run.log")  # type: ignore[arg-type]
+    empty = finding("unknown", "kernel-fault", title="The file is empty")
+    state = machine.looked(FLOWS[flow], State(), known(finding=empty, request=request))  # type: ignore[index]
+    (row,) = (one for one in state.found if "The file is empty." in one.sentence)
+    assert row.mark == "unknown"
+    assert "--log FILE" in row.sentence
+    failed = msgspec.structs.replace(empty, title="ValueError: no", facts={"fatal": "no"})
+    state = machine.looked(FLOWS[flow], State(), known(finding=failed, request=request))  # type: ignore[index]
+    assert [one.sentence for one in state.found if "ValueError" in one.sentence] == [
+        "ValueError: no."
+    ]
 
 
 # -- vram-held
@@ -210,7 +238,7 @@ def examined(*failed: tuple[str, str]) -> Checkup:
         for cause, title in failed
     ]
     well = Check(id="pci", title="GPU on the bus", status="pass", sentence="one")
-    subject = Subject(sentence="this python", python="/env/bin/python")
+    subject = Subject(sentence="this python", python="/env/bin/python", environments=("/env",))
     return Checkup(subject=subject, checks=(well, *checks))
 
 
@@ -218,6 +246,58 @@ def test_a_cpu_build_is_replaced() -> None:
     facts = known(checkup=examined(("cpu_wheel", "A CPU build")))
     assert offered("no-cuda", facts)[0].kind == "install_torch"
     assert marks("no-cuda", facts) == {"1 step is well": "ok", "A CPU build": "bad"}
+
+
+def test_a_python_that_the_log_is_not_of_gets_no_torch() -> None:
+    request = FlowRequest(flow="no-cuda", log="/run.log")
+    log = finding("cpu_wheel", "no-cuda", facts={"environment": "/home/u/venv"})
+    built = known(finding=log, request=request, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" not in kinds("no-cuda", built)
+    assert marks("no-cuda", built)["Whose Python?"] == "note"
+    of_log = msgspec.structs.replace(log, facts={"environment": "/env"})
+    built = dataclasses.replace(built, finding=of_log)
+    assert "install_torch" in kinds("no-cuda", built)
+    assert "Whose Python?" not in marks("no-cuda", built)
+
+
+def test_a_python_that_the_user_names_gets_torch_by_what_is_seen_of_it() -> None:
+    log = finding("cpu_wheel", "no-cuda", facts={"environment": "/home/u/venv"})
+    facts = known(finding=log, command=command(), checkup=examined())
+    assert "install_torch" not in kinds("no-cuda", facts)
+    facts = dataclasses.replace(facts, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" in kinds("no-cuda", facts)
+
+
+def test_no_build_is_offered_where_no_gpu_answers() -> None:
+    facts = known(gpus=0, checkup=examined(("cpu_wheel", "A CPU build")))
+    assert "install_torch" not in kinds("no-cuda", facts)
+    assert "install_torch" not in kinds("first-run", facts)
+
+
+def advised(value: str, risk: Risk = "safe") -> Finding:
+    fix = Fix(title="t", kind="command", value=value, risk=risk, why="because", loses="", verify="")
+    return finding("oom_peak", "oom", fixes=(fix,))
+
+
+def test_a_command_with_a_gap_is_told_and_says_what_is_to_be_filled_in() -> None:
+    for risk in ("safe", "admin"):
+        (one,) = offered("oom", known(finding=advised("sudo docker restart <container>", risk)))
+        assert one.kind == "explain"
+        assert one.because == "because; what stands in <...> is yours to fill in"
+    (one,) = offered("oom", known(finding=advised("sudo nvidia-smi -r", "admin")))
+    assert (one.kind, one.because) == ("admin", "because")
+
+
+def test_the_runs_own_command_line_stands_in_what_is_told() -> None:
+    facts = known(finding=advised("compute-sanitizer python <script>"), command=command())
+    (one,) = (one for one in offered("oom", facts) if one.values.get("title") == "t")
+    assert one.values["lines"] == ("compute-sanitizer python train.py --bs 32",)
+    assert one.because == "because"
+    facts = known(
+        finding=advised("sed -n 3p <this log>"), request=FlowRequest(flow="oom", log="/my run.log")
+    )
+    (one,) = (one for one in offered("oom", facts) if one.values.get("title") == "t")
+    assert one.values["lines"] == ("sed -n 3p '/my run.log'",)
 
 
 def test_hidden_gpus_are_shown_by_a_new_start() -> None:

@@ -55,6 +55,7 @@ REPAIRS: dict[str, Repair] = {
                 "second call adds the CUDA libraries that a CPU build did not need",
                 risk="confirm",
                 loses=_ENVIRONMENT,
+                wants="wheel",
             ),
             Row(
                 "command",
@@ -83,6 +84,7 @@ REPAIRS: dict[str, Repair] = {
                 "the driver supports CUDA up to {driver_cuda}",
                 risk="confirm",
                 loses=_ENVIRONMENT,
+                wants="wheel",
             ),
             Row(
                 "command",
@@ -112,6 +114,7 @@ REPAIRS: dict[str, Repair] = {
                 "the device is sm {device_sm}; the installed build has {wheel_sms}",
                 risk="confirm",
                 loses=_ENVIRONMENT,
+                wants="wheel",
             ),
             Row(
                 "command",
@@ -144,7 +147,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "command",
                 "See what its binary has",
-                "cuobjdump --list-elf <extension>.so | grep -o 'sm_[0-9]*' | sort -u",
+                "cuobjdump --list-elf <its .so file> | grep -o 'sm_[0-9]*' | sort -u",
                 "names the generations it was built for",
             ),
         ),
@@ -168,6 +171,7 @@ REPAIRS: dict[str, Repair] = {
                 "device files and driver libraries are passed in at the start only",
                 risk="confirm",
                 loses="what runs in the present container",
+                unless="without_gpu",
             ),
             Row(
                 "command",
@@ -183,6 +187,7 @@ REPAIRS: dict[str, Repair] = {
                 "where `--gpus` is not known",
                 risk="admin",
                 loses="all other containers stop at the restart of Docker",
+                unless="without_gpu",
             ),
         ),
     ),
@@ -352,9 +357,9 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "command",
                 "Build the module for the running kernel",
-                "sudo apt-get install linux-headers-{kernel} && sudo dkms autoinstall && "
+                "sudo apt-get install linux-headers-$(uname -r) && sudo dkms autoinstall && "
                 "sudo modprobe nvidia",
-                "the headers of {kernel} are needed for it",
+                "the headers of the running kernel are needed for it",
                 risk="admin",
             ),
             Row(
@@ -439,6 +444,7 @@ REPAIRS: dict[str, Repair] = {
                 "the triple belongs together",
                 risk="confirm",
                 loses=_ENVIRONMENT,
+                wants="wheel",
             ),
         ),
     ),

@@ -49,7 +49,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "command",
                 "See what a worker waits for",
-                "py-spy dump --pid <worker>",
+                "py-spy dump --pid <pid of a worker>",
                 "state D is the disk, state R the CPU",
             ),
         ),
@@ -442,7 +442,12 @@ REPAIRS: dict[str, Repair] = {
                 "timeout 10 ls <data directory>; dmesg | grep -i 'not responding'",
                 "a hung mount freezes every process on it",
             ),
-            Row("command", "Or the stacks", "py-spy dump --pid <pid>", "imports can hang as well"),
+            Row(
+                "command",
+                "Or the stacks",
+                "py-spy dump --pid <pid of a worker>",
+                "imports can hang as well",
+            ),
         ),
     ),
     "peer_died": Repair(
@@ -474,7 +479,7 @@ REPAIRS: dict[str, Repair] = {
             Row(
                 "env",
                 "The same address on all nodes, and the right interface",
-                "MASTER_ADDR={master_addr} MASTER_PORT={master_port} NCCL_SOCKET_IFNAME=<eth0>",
+                "MASTER_ADDR={master_addr} MASTER_PORT={master_port} NCCL_SOCKET_IFNAME=<device>",
                 "localhost on the second node is the second node",
             ),
             Row(
