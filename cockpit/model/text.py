@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -91,6 +92,11 @@ def age(seconds: float | None) -> str:
         return f"{hours}h{minutes:02d}"
     days, hours = divmod(hours, 24)
     return f"{days}d{hours:02d}" if days < 1000 else f"{days}d"
+
+
+def gpus(indices: Sequence[int]) -> str:
+    """``1 GPU (0)``, ``2 GPUs (2, 5)``."""
+    return f"{plural(len(indices), 'GPU')} ({', '.join(map(str, indices))})"
 
 
 def plural(count: int, noun: str) -> str:

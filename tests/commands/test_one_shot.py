@@ -145,6 +145,22 @@ def test_ps_shows_strays_and_their_reason(simbox: Simbox) -> None:
     assert done.stdout.count("is stray:") == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["ps", "--gpu", "9"], 2, "There is no GPU 9: this machine has 1 GPU (0)."),
+        (["-o", "0,3", "ps", "--gpu", "3"], 2, "There is no GPU 3: --only leaves 1 GPU (0)."),
+        (["-o", "9", "snapshot"], 3, "There is no GPU 9: this machine has 1 GPU (0)."),
+    ],
+)
+def test_a_gpu_that_does_not_exist_is_told_which_do(
+    simbox: Simbox, words: list[str], code: int, said: str
+) -> None:
+    done = simbox("h200", [*COCKPIT, *words])
+    assert (done.returncode, done.stderr.split("\n")[0]) == (code, f"cockpit: {said}")
+    assert "given no GPU" not in done.stdout
+
+
 def test_hostile_names_reach_stdout_harmless(simbox: Simbox) -> None:
     for command in (["ps"], ["snapshot"]):
         done = simbox("hostile", [*COCKPIT, *command])

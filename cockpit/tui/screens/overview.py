@@ -268,7 +268,8 @@ class OverviewScreen(Page):
         ]
         self._trouble = rest[0] if rest else None
         key = self.key_of("app.troubleshoot")
-        what = "no GPU" if error is not None and error.code == "no_devices" else "no driver"
+        works = error is not None and error.code in ("no_devices", "no_such_gpu")
+        what = "no GPU" if works else "no driver"
         words = f"{what}: {key} leads through it" if key else what
         return alert_line([Alert("error", words), *rest], width, view.glyphs)
 
