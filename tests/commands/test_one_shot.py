@@ -204,6 +204,26 @@ print(json.dumps({"rc": done.returncode, "there": alive(child), "out": done.stdo
     assert (result["rc"], result["there"], result["left"]) == (0, False, False), result
 
 
+def test_ctrl_c_stops_the_wait_and_says_what_was_sent_and_what_still_lives(simbox: Simbox) -> None:
+    result = inside(
+        simbox,
+        "stray",
+        """
+import signal
+pid = next(p["pid"] for p in holders() if "finetune.py" in p["command"])
+kill = subprocess.Popen([sys.executable, "-m", "cockpit", "kill", str(pid), "--yes"],
+                        stderr=subprocess.PIPE, text=True)
+while "waiting" not in kill.stderr.readline():
+    pass
+kill.send_signal(signal.SIGINT)
+said = kill.communicate()[1].split()
+print(json.dumps({"rc": kill.returncode, "said": " ".join(said).replace(str(pid), "PID")}))
+""",
+    )
+    said = "Not waited for: sent SIGTERM to 1 process; still there: PID."
+    assert result == {"rc": 130, "said": said}
+
+
 def test_an_explicit_signal_never_escalates(simbox: Simbox) -> None:
     result = inside(
         simbox,
