@@ -44,6 +44,8 @@ def _open(file: str | None, pid: int | None) -> BinaryIO:
         return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     try:
         return open(file, "rb")
+    except IsADirectoryError as error:
+        raise UsageError(f"{clean(file)} is a directory: name the log itself.") from error
     except OSError as error:
         raise TargetGoneError(f"{clean(file)}: {error.strerror}.") from error
 

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from cockpit import procfs
+from cockpit.attach.run_record import start_ticks
 from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskKillPlan, RunKill
@@ -145,18 +145,13 @@ def _left(plan: KillPlan, *, simulated: bool) -> str:
     sent = f"Not waited for: {kill_words.sent(plan.signal, len(told))}"
     if simulated:  # their pids mean nothing here
         return f"{sent}."
-    alive = [str(one.pid) for one in told if _lives(one)]
+    alive = [
+        str(one.pid)
+        for one in told
+        if one.start_ticks is not None and start_ticks(one.pid) == one.start_ticks
+    ]
     there = f"still there: {', '.join(alive)}" if alive else "all have ended"
     return f"{sent}; {there}."
-
-
-def _lives(target: PlannedTarget) -> bool:
-    stat = procfs.stat("/proc", target.pid)
-    return (
-        not isinstance(stat, procfs.Gap)
-        and stat.start_ticks == target.start_ticks
-        and not stat.dead
-    )
 
 
 def _offer(left: tuple[int, ...]) -> str:

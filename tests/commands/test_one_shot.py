@@ -378,6 +378,35 @@ def test_words_and_directories_that_are_no_utf8_are_wrong_usage(
     assert "is not UTF-8" in line
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diagnose", "."], ". is a directory: name the log itself."),
+        (["bundle", "none/b.gz"], "none/b.gz cannot be written: No such file or directory."),
+        (["--demo", "bogus"], "There is no demo scenario 'bogus'; there are: "),
+        (["--replay", "none"], "Cannot read none: No such file or directory."),
+    ],
+)
+def test_what_was_typed_wrong_is_told_before_anything_else(
+    simbox: Simbox, tmp_path: Path, words: list[str], said: str
+) -> None:
+    done = simbox("h200", [*COCKPIT, *words], env={"XDG_STATE_HOME": str(tmp_path)})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cockpit: {said}")
+
+
+def test_a_directory_that_was_deleted_is_told_where_one_is_needed(
+    simbox: Simbox, tmp_path: Path
+) -> None:
+    script = "mkdir gone && cd gone && rmdir ../gone && " + " ".join([sys.executable, *COCKPIT])
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    fix = simbox("h200", ["sh", "-c", f"cd {tmp_path}; {script} fix --plain oom"], env=env)
+    assert fix.returncode == 2
+    assert fix.stderr == "cockpit: This directory was deleted: go to another one (cd) first.\n"
+    doctor = simbox("h200", ["sh", "-c", f"cd {tmp_path}; {script} doctor"], seconds=60, env=env)
+    assert doctor.stdout.startswith("Examined: ")
+
+
 def test_a_reader_that_leaves_early_gets_no_traceback(simbox: Simbox) -> None:
     code = "import subprocess,sys; p=subprocess.Popen([sys.executable,'-m','cockpit','snapshot','--json'],stdout=subprocess.PIPE,stderr=subprocess.PIPE); p.stdout.close(); e=p.stderr.read().decode(); p.wait(); print(e)"  # noqa: E501
     assert "Traceback" not in simbox("h200", ["-c", code]).stdout
