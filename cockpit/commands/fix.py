@@ -259,8 +259,10 @@ def _ask_question(prompt: Ask) -> FlowAnswer:
     _print(("", *fix_lines.wrapped(prompt.question, indent="")))
     for number, text in enumerate(prompt.texts, 1):
         _print(fix_lines.wrapped(f"  {number}. {text}", indent="     "))
-    picked = _number(len(prompt.texts))
-    return FlowAnswer(leave=True) if picked is None else FlowAnswer(option=picked)
+    leave = len(prompt.texts)
+    _print((f"  {leave + 1}. leave; nothing more is changed",))
+    picked = _number(leave + 1)
+    return FlowAnswer(leave=True) if picked in (None, leave) else FlowAnswer(option=picked)
 
 
 def _ask_confirmation(preview: Preview) -> FlowAnswer:
