@@ -9,6 +9,7 @@ import msgspec
 from cockpit.commands.ask import one_snapshot, require_driver
 from cockpit.commands.table import Column, layout
 from cockpit.errors import UsageError
+from cockpit.model.gap_words import gap_words
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import age, clean, clean_command, gpus, size
@@ -70,7 +71,7 @@ def as_text(snapshot: Snapshot, processes: list[Process]) -> str:
         if one.stray is not None:
             lines.append(f"pid {one.pid} is stray: {clean(one.stray.sentence)}")
         elif not one.visible:
-            why = clean(one.gaps.get("pid", "unknown"))
+            why = gap_words(one.gaps.get("pid") or one.gaps.get("user"))
             lines.append(f"pid {one.pid} cannot be looked up: {why}")
     return "\n".join(lines)
 

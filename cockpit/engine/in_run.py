@@ -32,7 +32,7 @@ from cockpit.model.memory import (
     ThreadStack,
 )
 from cockpit.model.run import RunDevice
-from cockpit.model.text import gib
+from cockpit.model.text import gib, words
 
 Say = Callable[[str], None]
 
@@ -271,11 +271,17 @@ def _undo(request: RunRequest, data: Mapping[str, Any]) -> RunRequest | None:
 
 def _profile_lines(data: Mapping[str, Any]) -> tuple[str, ...]:
     flat = [(k, v) for k, v in data.items() if isinstance(v, int | float | str)]
-    lines = [f"{name}: {value}" for name, value in flat]
+    lines = [_figure(name, value) for name, value in flat]
     for kernel in data.get("top") or ():
         if isinstance(kernel, dict):
             lines.append("  ".join(str(value) for value in kernel.values()))
     return tuple(lines)
+
+
+def _figure(name: str, value: object) -> str:
+    """``data wait: 3.1 ms``."""
+    unit = " ms" if name.endswith("_ms") else ""
+    return f"{words(name.removesuffix('_ms'))}: {value}{unit}"
 
 
 def _census(data: Mapping[str, Any], deep: bool) -> Census:

@@ -43,6 +43,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
 
 
+def words(name: str) -> str:
+    """``data wait`` of ``data_wait``: a key as people read it."""
+    return clean(name).replace("_", " ")
+
+
 def shortened(text: str, most: int) -> str:
     """At most so many characters; ``…`` where something was left out."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -234,7 +234,7 @@ def test_a_profile_of_an_attached_run_is_read_in_figures(
     assert "where the time of a step goes is shown" in " ".join(said.split())
     said = walk.answer("y")
     assert f"[done] profile 10 steps of pid {pid}" in said
-    assert re.search(r"\| step_ms: \d+", said)
+    assert re.search(r"\| step: [\d.]+ ms", said)
     assert walk.end() == 1
 
 

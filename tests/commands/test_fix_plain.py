@@ -48,9 +48,7 @@ def test_without_a_flow_and_without_trouble_it_says_so_and_asks_what_is_wrong(fi
     assert "Left; nothing was changed." in walk.said
 
 
-def test_the_first_question_names_the_failed_runs_and_can_be_left(
-    fix: Start, ran: Ran
-) -> None:
+def test_the_first_question_names_the_failed_runs_and_can_be_left(fix: Start, ran: Ran) -> None:
     ran(sys.executable, "-c", "raise SystemExit(3)")
     walk = fix("h200")
     said = " ".join(walk.prompt().split())

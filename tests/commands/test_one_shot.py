@@ -161,6 +161,12 @@ def test_a_gpu_that_does_not_exist_is_told_which_do(
     assert "given no GPU" not in done.stdout
 
 
+def test_why_a_pid_cannot_be_looked_up_is_told_in_words(simbox: Simbox) -> None:
+    for scenario, words in (("container", []), ("nogpu", ["--demo", "busy"])):
+        done = simbox(scenario, [*COCKPIT, *words, "ps"])
+        assert "cannot be looked up: other namespace" in done.stdout
+
+
 def test_hostile_names_reach_stdout_harmless(simbox: Simbox) -> None:
     for command in (["ps"], ["snapshot"]):
         done = simbox("hostile", [*COCKPIT, *command])
