@@ -199,6 +199,7 @@ def _open_tui(settings: Settings, flow: FlowRequest | None = None) -> int:
         "",
         "dumb",
     ):
+        _check_source(settings)
         raise UsageError(
             "The cockpit needs a terminal (stdin, stdout, and a TERM that is not `dumb`). "
             "For a look without one: cockpit snapshot"
@@ -214,6 +215,16 @@ def _open_tui(settings: Settings, flow: FlowRequest | None = None) -> int:
     from cockpit.tui.app import run
 
     return run(settings, link, flow)
+
+
+def _check_source(settings: Settings) -> None:
+    """What is wrong with a demo or a replay is told first. Raises UsageError."""
+    if settings.demo is not None or settings.replay is not None:
+        from msgspec.structs import replace
+
+        from cockpit.commands.ask import one_snapshot
+
+        one_snapshot(replace(settings, record=None))
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

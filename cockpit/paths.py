@@ -1,4 +1,4 @@
-"""Where the cockpit keeps its own files. A base module: it imports nothing of ours."""
+"""Where the user is, and where the cockpit keeps its own files. A base module."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from cockpit.errors import UsageError
+
 NO_HOME = "no home directory of its own (with sudo: `sudo -H`, without -E)"
 """Ends a sentence about what cannot be kept."""
+
+
+def working_directory() -> str:
+    """Where the user is. Raises UsageError where that was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError("This directory was deleted: go to another one (cd) first.") from error
 
 
 def state_directory(environ: Mapping[str, str]) -> Path | None:

@@ -101,8 +101,8 @@ def _judged(
         return _refused(pid, found, Refusal("replaced", sentence))
     refusal = (
         _itself(found, who)
-        or _owner(found, who)
-        or _dumpable(found, who)
+        or _owner(found, who, proc)
+        or _dumpable(found, who, proc)
         or _state(found)
         or _tracer(found, proc)
     )
@@ -111,7 +111,7 @@ def _judged(
     try:
         python = find_python(pid, proc)
     except OSError as error:
-        return _refused(pid, found, _unreadable(found, error))
+        return _refused(pid, found, _unreadable(found, who, proc, error))
     kernel = _yama(found, who, proc, may_open or _may_open)
     refusal = _python(found, python, proc) or kernel
     if python is None or refusal:
@@ -126,16 +126,18 @@ def _itself(found: Target, who: Asker) -> Refusal | None:
     if found.leader_pid != found.pid:
         sentence = f"{found.pid} is a thread of pid {found.leader_pid}: attach to that pid."
         return Refusal("unsupported", sentence)
+    if found.kernel_thread:
+        return Refusal("not_python", f"pid {found.pid} is a kernel thread: it runs no Python.")
     return None
 
 
-def _owner(found: Target, who: Asker) -> Refusal | None:
+def _owner(found: Target, who: Asker, proc: str) -> Refusal | None:
     # As __ptrace_may_access in kernel/ptrace.c asks: real, effective and saved id must be ours.
     same = set(found.uids[:3]) == {who.uid} and set(found.gids[:3]) == {who.gid}
     if same or who.ptrace_capability:
         return None
     if who.uid == 0:
-        return _container()
+        return _even_root(found, who, proc)
     owner, asker = procfs.user_name(found.uid), procfs.user_name(who.uid)
     if found.uid == who.uid:
         sentence = (
@@ -149,11 +151,11 @@ def _owner(found: Target, who: Asker) -> Refusal | None:
     )
 
 
-def _dumpable(found: Target, who: Asker) -> Refusal | None:
+def _dumpable(found: Target, who: Asker, proc: str) -> Refusal | None:
     if not found.protected or who.ptrace_capability:
         return None
     if who.uid == 0:
-        return _container()
+        return _even_root(found, who, proc)
     sentence = f"The kernel protects pid {found.pid} (not dumpable). Only root may attach."
     return Refusal("not_permitted", sentence)
 
@@ -231,7 +233,9 @@ def _yama(
             "not_permitted",
             f"kernel.yama.ptrace_scope={scope}: attaching is off until reboot. {HINT}",
         )
-    if who.uid == 0 or (who.container and not scope):
+    if who.uid == 0 or who.ptrace_capability:
+        return _even_root(found, who, proc)
+    if who.container and not scope:
         return _container()
     if scope:
         return Refusal(
@@ -319,10 +323,28 @@ def _no_remote_exec(found: Target, who: Asker, proc: str) -> str:
     return ""
 
 
-def _unreadable(found: Target, error: OSError) -> Refusal:
+def _unreadable(found: Target, who: Asker, proc: str, error: OSError) -> Refusal:
     if error.errno in (errno.ENOENT, errno.ESRCH):
         return Refusal("gone", f"pid {found.pid} has ended.")
+    if who.uid == 0 or who.ptrace_capability:
+        return _even_root(found, who, proc)
     sentence = f"The kernel protects pid {found.pid} (not dumpable). Only root may attach."
+    return Refusal("not_permitted", sentence)
+
+
+def _even_root(found: Target, who: Asker, proc: str) -> Refusal:
+    """What root lacks, or what stands above root."""
+    if not who.ptrace_capability and who.container:
+        return _container()
+    if not who.ptrace_capability:
+        sentence = f"This root has no CAP_SYS_PTRACE, which attaching to pid {found.pid} needs: "
+        sentence += "start the cockpit where root has all its capabilities."
+    elif targets.same_namespace(found.pid, "user", proc) is False:
+        sentence = f"pid {found.pid} lives in another user namespace, where this root has no "
+        sentence += "rights: attach from inside it, or from the host."
+    else:
+        sentence = f"The kernel forbids even root access to pid {found.pid}: it belongs to a user "
+        sentence += "namespace above this one, or a security module or sandbox protects it."
     return Refusal("not_permitted", sentence)
 
 

@@ -50,6 +50,7 @@ class Target:
     """Not dumpable: its files in /proc belong to root instead of to its user."""
     shadow_stack: bool
     """CET: a return to an address that no call has pushed is a fault."""
+    kernel_thread: bool = False
 
     @property
     def uid(self) -> int:
@@ -81,6 +82,7 @@ def look(pid: int, proc: str = "/proc") -> Target | None:
         groups=_numbers(status.get("Groups", "")),
         protected=owner != uids[1],
         shadow_stack="shstk" in status.get("x86_Thread_features", ""),
+        kernel_thread=stat.kernel_thread,
     )
 
 

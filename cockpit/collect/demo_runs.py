@@ -41,13 +41,13 @@ _STEP_S = 0.57
 
 
 PROFILE = (
-    "measured_on: cuda",
-    "step_ms: 412.7",
-    "data_wait_ms: 3.1",
-    "forward_ms: 121.4",
-    "backward_ms: 243.9",
-    "optimizer_ms: 22.6",
-    "collective_ms: 18.2",
+    "measured on: cuda",
+    "step: 412.7 ms",
+    "data wait: 3.1 ms",
+    "forward: 121.4 ms",
+    "backward: 243.9 ms",
+    "optimizer: 22.6 ms",
+    "collective: 18.2 ms",
     "nvjet_tst_256x128_64x4_2x1_v_bz_TNT  88.1  96",
     "flash_fwd_kernel  41.0  32",
 )

@@ -15,7 +15,8 @@ from cockpit.collect.gpu_events import EventWatcher
 from cockpit.collect.gpu_reader import GpuReader, Round
 from cockpit.collect.nvml import NvmlError
 from cockpit.collect.nvml_topology import read_topology
-from cockpit.model.gpu import Driver, TopologyLink
+from cockpit.model.gpu import Driver, DriverError, TopologyLink
+from cockpit.model.text import gpus
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class DriverKeeper:
         indices = [i for i in range(count) if self._only is None or i in self._only]
         if not indices:
             nvml.close_library()
-            self.driver = _without_devices(driver, count)
+            self.driver = _without_devices(driver, count, self._only)
             return None
         session = _start_session(driver, indices)
         self.session, self.driver = session, driver
@@ -175,14 +176,14 @@ def _failed_driver(code: str, known: Driver | None = None) -> Driver:
     return msgspec.structs.replace(base, error=driver_advice.explain(code, facts, library))
 
 
-def _without_devices(driver: Driver, count: int) -> Driver:
-    error = driver_advice.explain("no_devices", read_facts())
-    if count:
-        last = count - 1
-        there = "0" if last == 0 else f"0 to {last}"
-        error = msgspec.structs.replace(
-            error,
-            message=f"None of the GPUs asked for exists; this machine has {there}.",
-            advice=("Leave out --only, or name indices that exist.",),
+def _without_devices(driver: Driver, count: int, only: tuple[int, ...] | None) -> Driver:
+    if count and only is not None:
+        error = DriverError(
+            code="no_such_gpu",
+            message=f"There is no GPU {', '.join(map(str, only))}: "
+            f"this machine has {gpus(range(count))}.",
+            advice=("Leave out --only, or name GPUs that exist.",),
         )
+    else:
+        error = driver_advice.explain("no_devices", read_facts())
     return msgspec.structs.replace(driver, error=error)

@@ -183,9 +183,16 @@ def _here(path: str | None, owner: Owner, environment: Mapping[str, str]) -> Job
         owner=owner,
         python=path,
         environment=passed_on(environment),
-        cwd=os.getcwd() if mine and os.path.isdir(".") else "/",
+        cwd=_directory() if mine else "/",
         container=container_kind(),
     )
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd() if os.path.isdir(".") else "/"
+    except FileNotFoundError:  # deleted
+        return "/"
 
 
 def _likely(environment: Mapping[str, str]) -> Iterator[str | None]:

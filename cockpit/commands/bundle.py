@@ -47,8 +47,7 @@ def run(settings: Settings, path: str, *, log: str | None = None, seconds: float
     """Exit 0 with a sentence about what is in it. Raises UsageError, LinkError, TargetGoneError."""
     if not 0 <= seconds <= LONGEST_S:
         raise UsageError(f"--seconds is a number from 0 to {LONGEST_S:.0f}.")
-    if os.path.exists(path):
-        raise UsageError(f"{clean(path)} exists already: give another name.")
+    _check_name(path)
     parts = list(_parts(log))
     snapshots = _snapshots(settings, seconds)
     parts += _doctor(settings)
@@ -57,6 +56,17 @@ def run(settings: Settings, path: str, *, log: str | None = None, seconds: float
     contents = bundle.Contents(snapshots=snapshots, findings=told, parts=parts)
     sys.stdout.write(clean(bundle.write(path, contents, __version__)) + "\n")
     return 0
+
+
+def _check_name(path: str) -> None:
+    """Told before the doctor's minutes. Raises UsageError."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.unlink(path)
+    except FileExistsError as error:
+        raise UsageError(f"{clean(path)} exists already: give another name.") from error
+    except OSError as error:
+        raise UsageError(f"{clean(path)} cannot be written: {error.strerror}.") from error
 
 
 def show(path: str) -> int:

@@ -15,7 +15,7 @@ from cockpit import diagnose as room
 from cockpit.attach import run_record
 from cockpit.errors import TargetGoneError, UsageError
 from cockpit.model.finding import Finding, Fix
-from cockpit.model.text import clean
+from cockpit.model.text import clean, words
 from cockpit.paths import state_directory
 
 WIDTH = 96
@@ -44,6 +44,8 @@ def _open(file: str | None, pid: int | None) -> BinaryIO:
         return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     try:
         return open(file, "rb")
+    except IsADirectoryError as error:
+        raise UsageError(f"{clean(file)} is a directory: name the log itself.") from error
     except OSError as error:
         raise TargetGoneError(f"{clean(file)}: {error.strerror}.") from error
 
@@ -62,8 +64,10 @@ def _kept_output(pid: int) -> bytes:
 
 def lines(finding: Finding) -> list[str]:
     """As text: the cause first, then why, then what to do."""
-    sure = "" if finding.cause in ("unknown", "benign") else f", {finding.confidence:.0%} sure"
-    out = [clean(finding.title), f"  {finding.flow} · {finding.cause}{sure}", ""]
+    out = [clean(finding.title)]
+    if finding.cause not in ("unknown", "benign"):
+        out += [f"  {finding.flow} · {words(finding.cause)}, {finding.confidence:.0%} sure"]
+    out += [""]
     out += _wrap(finding.explanation, "  ")
     for one in finding.evidence:
         where = f"line {one.line}: " if one.line is not None else ""
@@ -80,7 +84,7 @@ def lines(finding: Finding) -> list[str]:
     if finding.also:
         out += ["", "It could also be:"]
         for other in finding.also:
-            out += _wrap(f"{other.cause}: {other.why}", "  ", "    ")
+            out += _wrap(f"{words(other.cause)}: {other.why}", "  ", "    ")
     return out
 
 

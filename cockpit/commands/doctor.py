@@ -15,7 +15,7 @@ from cockpit.engine.protocol import AskCheckup
 from cockpit.errors import CockpitError
 from cockpit.model.checkup import Check, CheckStatus, Checkup, CheckupRequest
 from cockpit.model.finding import Fix
-from cockpit.model.text import clean
+from cockpit.model.text import clean, words
 from cockpit.settings import Settings
 
 PATIENCE_S = 300.0
@@ -109,7 +109,7 @@ def _sum(found: Checkup) -> str:
     if found.finding is None:
         return f"{told}."
     first = next(check for check in found.checks if check.status == "fail")
-    cause = "" if found.finding.cause == "unknown" else f" ({found.finding.cause})"
+    cause = "" if found.finding.cause == "unknown" else f" ({words(found.finding.cause)})"
     return f"{told}. Begin with: {first.title}{cause}."
 
 

@@ -40,6 +40,7 @@ from cockpit.model.flow import (
 )
 from cockpit.model.remedy import Preview, TerminalCommand
 from cockpit.model.text import clean
+from cockpit.paths import working_directory
 from cockpit.settings import Settings
 
 PATIENCE_S = 24 * 3600.0
@@ -59,13 +60,14 @@ def request_of(
 ) -> FlowRequest:
     """From the command line. Raises UsageError."""
     target = parse_target(pid) if pid is not None else None
+    cwd = working_directory()
     return FlowRequest(
         flow=flow,
         pid=target.pid if target is not None else None,
         start_ticks=target.start_ticks if target is not None else None,
         log=os.path.abspath(log) if log is not None else None,
         command=tuple(words),
-        cwd=os.getcwd(),
+        cwd=cwd,
         dry_run=dry_run,
     )
 
@@ -257,8 +259,10 @@ def _ask_question(prompt: Ask) -> FlowAnswer:
     _print(("", *fix_lines.wrapped(prompt.question, indent="")))
     for number, text in enumerate(prompt.texts, 1):
         _print(fix_lines.wrapped(f"  {number}. {text}", indent="     "))
-    picked = _number(len(prompt.texts))
-    return FlowAnswer(leave=True) if picked is None else FlowAnswer(option=picked)
+    leave = len(prompt.texts)
+    _print((f"  {leave + 1}. leave; nothing more is changed",))
+    picked = _number(leave + 1)
+    return FlowAnswer(leave=True) if picked in (None, leave) else FlowAnswer(option=picked)
 
 
 def _ask_confirmation(preview: Preview) -> FlowAnswer:

@@ -7,10 +7,12 @@ import sys
 
 import msgspec
 
+from cockpit.attach.run_record import start_ticks
 from cockpit.commands.ask import agreed, answer, first_tick, open_link, remove_log, tell
 from cockpit.engine.link import Link
 from cockpit.engine.protocol import AskKillPlan, RunKill
 from cockpit.errors import CockpitError, UsageError
+from cockpit.model import kill_words
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
 from cockpit.model.text import clean, size
 from cockpit.settings import Settings
@@ -121,9 +123,13 @@ class _Conversation:
 
     def _run(self, plan: KillPlan, grace_s: float) -> tuple[KillResult, ...]:
         id_ = self._link.next_id()
-        reply = answer(
-            self._link, RunKill(id=id_, plan=plan.id, typed=plan.typed), id_, grace_s + 15
-        )
+        message = RunKill(id=id_, plan=plan.id, typed=plan.typed)
+        try:
+            reply = answer(self._link, message, id_, grace_s + 15)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)  # the terminal's ^C stands there
+            tell(_left(plan, simulated=self._link.options.demo is not None))
+            raise
         results = reply.results or ()
         for one in results:
             print(clean(one.sentence), flush=True)
@@ -131,6 +137,21 @@ class _Conversation:
 
     def _agreed(self, question: str) -> bool:
         return self._yes or agreed(question)
+
+
+def _left(plan: KillPlan, *, simulated: bool) -> str:
+    """After ctrl+c: what was sent is not taken back."""
+    told = [one for one in plan.targets if one.refusal is None]
+    sent = f"Not waited for: {kill_words.sent(plan.signal, len(told))}"
+    if simulated:  # their pids mean nothing here
+        return f"{sent}."
+    alive = [
+        str(one.pid)
+        for one in told
+        if one.start_ticks is not None and start_ticks(one.pid) == one.start_ticks
+    ]
+    there = f"still there: {', '.join(alive)}" if alive else "all have ended"
+    return f"{sent}; {there}."
 
 
 def _offer(left: tuple[int, ...]) -> str:

@@ -8,16 +8,22 @@ import msgspec
 
 from cockpit.commands.ask import one_snapshot, require_driver
 from cockpit.commands.table import Column, layout
+from cockpit.errors import UsageError
+from cockpit.model.gap_words import gap_words
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import age, clean, clean_command, size
+from cockpit.model.text import age, clean, clean_command, gpus, size
 from cockpit.model.time import moment, seconds_since
 from cockpit.settings import Settings
 
 
 def run(settings: Settings, *, json: bool, gpu: int | None, user: str | None, stray: bool) -> int:
-    """Prints the chosen rows. Exit 3 without a usable driver."""
+    """Prints the chosen rows. Exit 3 without a usable driver, 2 without such a GPU."""
     snapshot = one_snapshot(settings)
+    there = [one.index for one in snapshot.gpus]
+    if gpu is not None and there and gpu not in there:
+        whose = "this machine has" if settings.only is None else "--only leaves"
+        raise UsageError(f"There is no GPU {gpu}: {whose} {gpus(there)}.")
     chosen = select(holders(snapshot), gpu=gpu, user=user, stray=stray)
     if json:
         print(msgspec.json.encode(chosen).decode(), flush=True)
@@ -65,7 +71,7 @@ def as_text(snapshot: Snapshot, processes: list[Process]) -> str:
         if one.stray is not None:
             lines.append(f"pid {one.pid} is stray: {clean(one.stray.sentence)}")
         elif not one.visible:
-            why = clean(one.gaps.get("pid", "unknown"))
+            why = gap_words(one.gaps.get("pid") or one.gaps.get("user"))
             lines.append(f"pid {one.pid} cannot be looked up: {why}")
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from cockpit.commands.ask import one_snapshot, require_driver
 from cockpit.commands.table import Column, layout
 from cockpit.model.gpu import Gpu
 from cockpit.model.snapshot import Snapshot, encode, json_schema
-from cockpit.model.text import clean, gib
+from cockpit.model.text import clean, gib, words
 from cockpit.settings import Settings
 
 
@@ -79,13 +79,13 @@ def _whole(value: float | None) -> str:
 
 
 def _state(gpu: Gpu) -> str:
-    words: list[str] = [] if gpu.state == "ok" else [gpu.state]
-    words += [reason for reason in gpu.throttle_reasons or () if reason != "gpu_idle"]
+    found: list[str] = [] if gpu.state == "ok" else [gpu.state]
+    found += [words(reason) for reason in gpu.throttle_reasons or () if reason != "gpu_idle"]
     if gpu.unified_memory:
-        words.append("unified memory")
+        found.append("unified memory")
     if gpu.mig_enabled:
-        words.append(f"MIG {len(gpu.mig_instances)}")
-    return clean(" ".join(words))
+        found.append(f"MIG {len(gpu.mig_instances)}")
+    return clean(", ".join(found))
 
 
 GPU_COLUMNS: tuple[Column[Gpu], ...] = (

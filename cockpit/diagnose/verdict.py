@@ -14,8 +14,8 @@ from cockpit.model.finding import Evidence, Fix
 
 SPEAKS = frozenset(
     (
-        *("lib_rm_version_mismatch", "no_permission", "unknown", "no_devices", "gpu_is_lost"),
-        *("irq_issue", "insufficient_power", "timeout"),
+        *("lib_rm_version_mismatch", "no_permission", "unknown", "no_devices", "no_such_gpu"),
+        *("gpu_is_lost", "irq_issue", "insufficient_power", "timeout"),
     )
 )
 """Errors of NVML that only a loaded driver (or one that hangs) gives."""

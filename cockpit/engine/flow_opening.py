@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cockpit.flows import FLOWS, reruns
 from cockpit.flows.flow import Known
@@ -65,6 +65,13 @@ def seen(known: Known) -> Found:
         return Found(mark="ok", what=what, sentence=nothing)
     mark = {"unknown": "unknown", "benign": "ok", "recovered": "ok"}.get(finding.cause, "bad")
     return Found(mark=mark, what=what, sentence=f"{clean(finding.title)}.")  # type: ignore[arg-type]
+
+
+def failed(runs: Sequence[str]) -> Iterator[Found]:
+    """Kept runs that failed: one of them may be what is wrong."""
+    if runs:
+        words = f"Lately failed: {'; '.join(runs)}. Say what it was, and choose the run then."
+        yield Found(mark="note", what="Failed runs?", sentence=words)
 
 
 def is_harmless(known: Known) -> bool:

@@ -119,7 +119,7 @@ class DriverError(Struct, frozen=True, kw_only=True):
     """Why NVML cannot be used."""
 
     code: str
-    """NVML's return name in lower case without its prefix, or ``no_devices``."""
+    """NVML's return name in lower case without its prefix, or ``no_devices``, ``no_such_gpu``."""
     message: str
     advice: tuple[str, ...] = ()
 

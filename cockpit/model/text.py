@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -40,6 +41,11 @@ def sentence(text: str) -> str:
     """With a capital at its beginning and a full stop at its end."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) else ".")
+
+
+def words(name: str) -> str:
+    """``data wait`` of ``data_wait``: a key as people read it."""
+    return clean(name).replace("_", " ")
 
 
 def shortened(text: str, most: int) -> str:
@@ -91,6 +97,11 @@ def age(seconds: float | None) -> str:
         return f"{hours}h{minutes:02d}"
     days, hours = divmod(hours, 24)
     return f"{days}d{hours:02d}" if days < 1000 else f"{days}d"
+
+
+def gpus(indices: Sequence[int]) -> str:
+    """``1 GPU (0)``, ``2 GPUs (2, 5)``."""
+    return f"{plural(len(indices), 'GPU')} ({', '.join(map(str, indices))})"
 
 
 def plural(count: int, noun: str) -> str:

@@ -271,7 +271,7 @@ class CockpitApp(FlowApp):
         for screen in reversed(self.screen_stack):
             if isinstance(screen, Page):
                 if self.view is not None and screen.is_mounted:
-                    screen.show(self.view)
+                    screen.draw(self.view)
                 return
 
     # -- keys

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from cockpit.errors import UsageError
 from cockpit.model.flow import FlowRequest
+from cockpit.paths import working_directory
 from cockpit.tui.flow_request import request_for
 from cockpit.tui.flow_talk import FlowTalk, was_verified
 from cockpit.tui.screens.base import Page
@@ -40,7 +41,12 @@ class FlowApp(WireDiff[int]):
         front = self.screen
         if self.talk is None and self.view is not None and isinstance(front, Page):
             subject = front.flow_subject()
-            self.open_flow(request_for(self.view.snapshot, subject, os.getcwd()))
+            try:
+                cwd = working_directory()
+            except UsageError as error:
+                self.notify(str(error), severity="warning")
+                return
+            self.open_flow(request_for(self.view.snapshot, subject, cwd))
         elif self.talk is not None:
             self._show_flow(self.talk)
 

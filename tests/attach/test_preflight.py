@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -44,6 +45,19 @@ CONTAINER = (
     "ptrace is not allowed in this container. "
     'Start it with --cap-add SYS_PTRACE, or use "cockpit run -- …".'
 )
+PLAIN_ROOT = Asker(pid=1, uid=0, gid=0, ptrace_capability=False, container=False)
+NO_CAPABILITY = (
+    "This root has no CAP_SYS_PTRACE, which attaching to pid 4711 needs: "
+    "start the cockpit where root has all its capabilities."
+)
+OTHER_NAMESPACE = (
+    "pid 4711 lives in another user namespace, where this root has no rights: "
+    "attach from inside it, or from the host."
+)
+EVEN_ROOT = (
+    "The kernel forbids even root access to pid 4711: it belongs to a user namespace above this "
+    "one, or a security module or sandbox protects it."
+)
 DISABLED = "pid 4711 was started with remote debugging disabled (PYTHON_DISABLE_REMOTE_DEBUG)."
 
 Tree = Callable[..., str]
@@ -68,12 +82,14 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
         tgid: int = PID,
         features: str = "",
         namespace: str = "mnt:[1]",
+        user_namespace: str = "user:[1]",
+        flags: int = 0,
     ) -> str:
         proc = tmp_path / "proc"
         folder = proc / str(PID)
         (folder / "ns").mkdir(parents=True)
         (proc / "self" / "ns").mkdir(parents=True)
-        after = f"{state} 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0"
+        after = f"{state} 1 1 1 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0"
         (folder / "stat").write_text(f"{PID} (py (x)) {after}\n")
         (folder / "status").write_text(
             f"Name:\tpython\nTgid:\t{tgid}\nTracerPid:\t{tracer}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
@@ -95,6 +111,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
         (folder / "maps").write_text("\n".join(lines) + "\n")
         (folder / "ns" / "mnt").symlink_to("mnt:[1]")
         (proc / "self" / "ns" / "mnt").symlink_to(namespace)
+        (folder / "ns" / "user").symlink_to(user_namespace)
+        (proc / "self" / "ns" / "user").symlink_to("user:[1]")
         if tracer:
             (proc / str(tracer)).mkdir()
             (proc / str(tracer) / "comm").write_text(f"{tracer_name}\n")
@@ -144,6 +162,11 @@ as_root = needs_root  # the made-up owners of files need chown
         ({"yama": 3}, ME, False, YAMA_3),
         ({"yama": 3}, ROOT_USER, False, YAMA_3),
         ({"yama": 1, "uid": 0}, BARE_ROOT, False, CONTAINER),
+        ({"uid": 1001}, PLAIN_ROOT, True, NO_CAPABILITY),
+        ({"uid": 0, "owner": 1}, PLAIN_ROOT, True, NO_CAPABILITY),
+        ({"user_namespace": "user:[2]"}, ROOT_USER, False, OTHER_NAMESPACE),
+        ({}, ROOT_USER, False, EVEN_ROOT),
+        ({"flags": 0x200000}, ROOT_USER, True, "pid 4711 is a kernel thread: it runs no Python."),
         ({}, BARE_ROOT.__class__(1, 1000, 1000, False, True), False, CONTAINER),
         (
             {"program": "/bin/sleep"},
@@ -305,6 +328,17 @@ def test_a_gdb_that_is_too_old_is_said(
     monkeypatch.setattr(preflight, "find_python", lambda *_: None)
     verdict = ask(tree())
     assert (verdict.way, verdict.refusal.sentence) == (None, sentence)
+
+
+@as_root
+def test_maps_that_even_root_may_not_read_are_not_blamed_on_the_user(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+):
+    def forbidden(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(preflight, "find_python", forbidden)
+    assert ask(tree(), ROOT_USER).refusal.sentence == EVEN_ROOT
 
 
 def test_a_pid_that_does_not_exist_and_one_that_was_reused(tree: Tree):

@@ -196,10 +196,10 @@ def test_only_the_gpus_asked_for_are_read(drive):
     assert {use["gpu"] for use in tick["uses"]} == {2, 5}
 
 
-def test_asking_only_for_gpus_that_do_not_exist_is_no_devices(drive):
-    tick = drive("h200", "--only", "7")[0]
-    assert tick["driver"]["error"]["code"] == "no_devices"
-    assert "asked for" in tick["driver"]["error"]["message"]
+def test_asking_only_for_gpus_that_do_not_exist_is_told_which_do(drive):
+    error = drive("h200", "--only", "7,9")[0]["driver"]["error"]
+    assert error["code"] == "no_such_gpu"
+    assert error["message"] == "There is no GPU 7, 9: this machine has 1 GPU (0)."
 
 
 # -- time

@@ -8,7 +8,7 @@ from cockpit.commands import fix_lines
 from cockpit.model.flow import Done
 from cockpit.model.remedy import Compared
 
-FIGURES = ("measured_on: cuda", "step_ms: 412.7", "flash_fwd_kernel  41.0  32")
+FIGURES = ("measured on: cuda", "step: 412.7 ms", "flash_fwd_kernel  41.0  32")
 
 
 def said(**changes: Any) -> list[str]:

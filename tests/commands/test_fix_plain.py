@@ -48,6 +48,16 @@ def test_without_a_flow_and_without_trouble_it_says_so_and_asks_what_is_wrong(fi
     assert "Left; nothing was changed." in walk.said
 
 
+def test_the_first_question_names_the_failed_runs_and_can_be_left(fix: Start, ran: Ran) -> None:
+    ran(sys.executable, "-c", "raise SystemExit(3)")
+    walk = fix("h200")
+    said = " ".join(walk.prompt().split())
+    assert "Failed runs? Lately failed: " in said
+    assert "-c raise SystemExit(3) (status 3)." in said
+    assert walk.end(walk.number("leave")) == 1
+    assert "Left; nothing was changed." in walk.said
+
+
 def test_a_log_in_which_nothing_failed_is_said_to_be_well(fix: Start, work: Path) -> None:
     (work / "run.log").write_text("".join(f"step {n} loss 0.{n}\n" for n in range(10, 99)))
     walk = fix("h200", "--log", "run.log")
@@ -168,10 +178,10 @@ def test_a_patch_is_written_only_when_its_file_is_typed(
 def test_an_answer_that_is_no_number_of_the_list_is_asked_for_again(fix: Start) -> None:
     walk = fix("h200")
     walk.prompt()
-    for wrong in ("", "0", "8", "-1", "x", "1 2", "²", "9" * 5000):
+    for wrong in ("", "0", "9", "-1", "x", "1 2", "²", "9" * 5000):
         assert PROMPT.match(walk.answer(wrong))
     assert walk.end() == 1
-    assert b"A number from 1 to 7." in walk.errors
+    assert b"A number from 1 to 8." in walk.errors
 
 
 def test_no_or_silence_at_a_confirmation_leads_back_to_the_choice(

@@ -145,6 +145,28 @@ def test_ps_shows_strays_and_their_reason(simbox: Simbox) -> None:
     assert done.stdout.count("is stray:") == 3
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["ps", "--gpu", "9"], 2, "There is no GPU 9: this machine has 1 GPU (0)."),
+        (["-o", "0,3", "ps", "--gpu", "3"], 2, "There is no GPU 3: --only leaves 1 GPU (0)."),
+        (["-o", "9", "snapshot"], 3, "There is no GPU 9: this machine has 1 GPU (0)."),
+    ],
+)
+def test_a_gpu_that_does_not_exist_is_told_which_do(
+    simbox: Simbox, words: list[str], code: int, said: str
+) -> None:
+    done = simbox("h200", [*COCKPIT, *words])
+    assert (done.returncode, done.stderr.split("\n")[0]) == (code, f"cockpit: {said}")
+    assert "given no GPU" not in done.stdout
+
+
+def test_why_a_pid_cannot_be_looked_up_is_told_in_words(simbox: Simbox) -> None:
+    for scenario, words in (("container", []), ("nogpu", ["--demo", "busy"])):
+        done = simbox(scenario, [*COCKPIT, *words, "ps"])
+        assert "cannot be looked up: other namespace" in done.stdout
+
+
 def test_hostile_names_reach_stdout_harmless(simbox: Simbox) -> None:
     for command in (["ps"], ["snapshot"]):
         done = simbox("hostile", [*COCKPIT, *command])
@@ -186,6 +208,26 @@ print(json.dumps({"rc": done.returncode, "there": alive(child), "out": done.stdo
 """,
     )
     assert (result["rc"], result["there"], result["left"]) == (0, False, False), result
+
+
+def test_ctrl_c_stops_the_wait_and_says_what_was_sent_and_what_still_lives(simbox: Simbox) -> None:
+    result = inside(
+        simbox,
+        "stray",
+        """
+import signal
+pid = next(p["pid"] for p in holders() if "finetune.py" in p["command"])
+kill = subprocess.Popen([sys.executable, "-m", "cockpit", "kill", str(pid), "--yes"],
+                        stderr=subprocess.PIPE, text=True)
+while "waiting" not in kill.stderr.readline():
+    pass
+kill.send_signal(signal.SIGINT)
+said = kill.communicate()[1].split()
+print(json.dumps({"rc": kill.returncode, "said": " ".join(said).replace(str(pid), "PID")}))
+""",
+    )
+    said = "Not waited for: sent SIGTERM to 1 process; still there: PID."
+    assert result == {"rc": 130, "said": said}
 
 
 def test_an_explicit_signal_never_escalates(simbox: Simbox) -> None:
@@ -340,6 +382,35 @@ def test_words_and_directories_that_are_no_utf8_are_wrong_usage(
     (line,) = done.stderr.splitlines()
     assert "tr·ain" in line
     assert "is not UTF-8" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["diagnose", "."], ". is a directory: name the log itself."),
+        (["bundle", "none/b.gz"], "none/b.gz cannot be written: No such file or directory."),
+        (["--demo", "bogus"], "There is no demo scenario 'bogus'; there are: "),
+        (["--replay", "none"], "Cannot read none: No such file or directory."),
+    ],
+)
+def test_what_was_typed_wrong_is_told_before_anything_else(
+    simbox: Simbox, tmp_path: Path, words: list[str], said: str
+) -> None:
+    done = simbox("h200", [*COCKPIT, *words], env={"XDG_STATE_HOME": str(tmp_path)})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"cockpit: {said}")
+
+
+def test_a_directory_that_was_deleted_is_told_where_one_is_needed(
+    simbox: Simbox, tmp_path: Path
+) -> None:
+    script = "mkdir gone && cd gone && rmdir ../gone && " + " ".join([sys.executable, *COCKPIT])
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    fix = simbox("h200", ["sh", "-c", f"cd {tmp_path}; {script} fix --plain oom"], env=env)
+    assert fix.returncode == 2
+    assert fix.stderr == "cockpit: This directory was deleted: go to another one (cd) first.\n"
+    doctor = simbox("h200", ["sh", "-c", f"cd {tmp_path}; {script} doctor"], seconds=60, env=env)
+    assert doctor.stdout.startswith("Examined: ")
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(simbox: Simbox) -> None:

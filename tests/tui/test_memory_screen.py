@@ -171,7 +171,7 @@ async def test_a_profile_of_the_chosen_steps_is_shown_with_its_lines():
         await answer(play)
         assert [one.request.steps for one in sent(play, DoInRun)] == [20]
         assert "Profile of 20 steps taken." in play.text
-        assert "backward_ms: 243.9" in play.text
+        assert "backward: 243.9 ms" in play.text
 
 
 async def test_nothing_is_offered_in_a_run_that_has_ended():

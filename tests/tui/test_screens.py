@@ -696,6 +696,30 @@ async def test_a_narrow_terminal_shows_no_traces_under_the_line_that_says_so():
         assert play.text.strip() == "too small: needs 40x10"
 
 
+async def test_the_lowest_terminal_shows_the_gpu_in_trouble_and_the_others_in_one_line():
+    async with stage("stray", (80, 10)) as play:
+        await play.tick(5)
+        assert "reading the GPUs" not in play.text
+        rows = play.text.splitlines()[2:4]
+        assert rows[0].startswith("   2   0%")
+        assert rows[1] == " 0-1,3  3 more, 217.8 GiB in use"
+
+
+@pytest.mark.parametrize("key", ["3", "n", "l", "i", "m", "question_mark"])
+async def test_every_page_says_that_a_terminal_is_too_small(key):
+    async with stage("busy", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press(key)
+        await play.tick()
+        before = play.text
+        await play.pilot.resize_terminal(20, 5)
+        await play.tick()
+        assert play.text.strip() == "too small: needs 40"
+        await play.pilot.resize_terminal(80, 24)
+        await play.pilot.pause()
+        assert play.text.splitlines()[-1] == before.splitlines()[-1]
+
+
 @pytest.mark.parametrize("away", ["tab", "click"])
 async def test_a_filter_that_was_left_does_not_lie_over_the_keys(away):
     async with stage("stray", (100, 30)) as play:

@@ -67,6 +67,23 @@ async def test_every_prompt_in_every_theme_says_the_same(name, theme):
         assert play.text == dark
 
 
+async def test_nothing_is_confirmed_in_a_terminal_that_is_too_small_to_read_it():
+    async with stage("stray") as play:
+        await opened(play, STATES["choose"])
+        before = play.text
+        await play.pilot.resize_terminal(20, 5)
+        await play.pilot.pause()
+        assert play.text.strip() == "too small: needs 40"
+        await play.pilot.press("1")
+        await reply(play, STATES["confirm"])
+        await play.pilot.press("enter")
+        assert answers(play) == [FlowAnswer(option=0)]
+        await play.pilot.resize_terminal(80, 24)
+        await play.pilot.pause()
+        assert "enter run it" in play.text
+        assert play.text != before
+
+
 # -- opening
 
 

@@ -376,7 +376,7 @@ REPAIRS: dict[str, Repair] = {
                 "kill",
                 "End the orphans",
                 "kill -TERM {kill}",
-                "own processes without a parent; SIGKILL after ten seconds",
+                "own processes without a parent; SIGKILL only for what ignores SIGTERM",
                 risk="confirm",
                 loses=_KILL_NOTE,
             ),

@@ -15,6 +15,7 @@ _TITLES: dict[str, str] = {
     "library_not_found": "There is no NVIDIA driver library on this machine",
     "no_permission": "No permission to use the NVIDIA driver",
     "no_devices": "The driver works but finds no GPU",
+    "no_such_gpu": "None of the GPUs of --only exists",
     "gpu_is_lost": "A GPU is lost",
     "unknown": "The NVIDIA driver does not work",
 }

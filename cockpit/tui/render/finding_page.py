@@ -8,7 +8,7 @@ from cockpit.model.finding import Evidence, Finding
 from cockpit.model.finding_history import Known
 from cockpit.model.finding_subject import gpus_of, pids_of
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import gib
+from cockpit.model.text import gib, words
 from cockpit.tui.line import Line
 from cockpit.tui.render.cells import crop, ends, fit_line, foreign, join, merged, width_of, wrapped
 from cockpit.tui.render.fact_words import fact_words
@@ -41,7 +41,9 @@ def finding_title(
 ) -> Line:
     """Which one it is, what kind; since when at the right."""
     one = known.finding
-    kind = f"  {foreign(one.flow)} · {foreign(one.cause)}"
+    kind = f"  {foreign(one.flow)}"
+    if one.cause not in _NO_CAUSE:
+        kind += f" · {words(foreign(one.cause))}"
     left: Line = (
         (f" Finding {place}", "title"),
         (f"  {one.severity}", ROLES[one.severity]),
@@ -198,5 +200,5 @@ def _also(finding: Finding, width: int) -> list[Line]:
     left = min(_SOURCE, max(width_of(foreign(one.cause)) for one in finding.also))
     lines = [heading("It could also be")]
     for one in finding.also:
-        lines += labelled(foreign(one.cause), foreign(one.why), left, width)
+        lines += labelled(words(foreign(one.cause)), foreign(one.why), left, width)
     return lines

@@ -33,7 +33,8 @@ def gpu_lines(
     remarks: Remarks | None = None,
     interval_s: float = 1.0,
 ) -> list[Row]:
-    """Header and GPUs in at most ``height`` rows. ``remarks`` come from ``snapshot_remarks``.
+    """GPUs in at most ``height`` rows, under a header unless two rows are too few for it.
+    ``remarks`` come from ``snapshot_remarks``.
 
     Keys: ``("gpus", "header", n)``, ``("gpu", index)``, ``("gpu", index, index …)`` where a row
     shows several.
@@ -103,14 +104,13 @@ def _beside(lines: Sequence[Line], each: int) -> Line:
 
 
 def _collapsed(seen: Sequence[SeenGpu], width: int, height: int, interval_s: float) -> list[Row]:
-    """Troubled and busy ones a line each; the others share the last line."""
-    if height <= 2:
-        return [Row(("gpu", *(one.gpu.index for one in seen)), _summary(seen, width))]
+    """Troubled and busy ones a line each; the others share the last line. Two lines: no header."""
     urgent = sorted(seen, key=_urgency)
-    shown = sorted(urgent[: height - 2], key=lambda one: one.gpu.index)
-    rest = sorted(urgent[height - 2 :], key=lambda one: one.gpu.index)
+    lines = max(1, height - 2)
+    shown = sorted(urgent[:lines], key=lambda one: one.gpu.index)
+    rest = sorted(urgent[lines:], key=lambda one: one.gpu.index)
     last = Row(("gpu", *(one.gpu.index for one in rest)), _summary(rest, width))
-    return [*_single(shown, width, interval_s), last]
+    return [*_single(shown, width, interval_s), last][-height:]
 
 
 def _urgency(one: SeenGpu) -> tuple[int, int]:

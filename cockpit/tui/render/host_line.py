@@ -67,7 +67,8 @@ def _left(snapshot: Snapshot, state: TitleState, room: int) -> Line:
     """As many parts as fit, the telling ones first."""
     parts: list[Line] = [((word, role),) for word, role in _state_words(state)]
     parts.append(((foreign(snapshot.host.name or "this host"), "title"),))
-    broken = snapshot.driver.error is not None and snapshot.driver.error.code != "no_devices"
+    error = snapshot.driver.error
+    broken = error is not None and error.code not in ("no_devices", "no_such_gpu")
     what = "driver unusable" if broken else models(snapshot.gpus)
     parts.append(((what, "error" if broken else "strong"),))
     if snapshot.driver.version:

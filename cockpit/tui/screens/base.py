@@ -9,6 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 
 from cockpit.tui.flow_request import FlowSubject
 from cockpit.tui.line import AnyRow, Line, Row
@@ -19,6 +20,8 @@ from cockpit.tui.widgets.line_view import FixedLines, LineView
 
 if TYPE_CHECKING:
     from cockpit.tui.app import CockpitApp
+
+LEAST_SIZE = (40, 10)
 
 
 class Page(Screen[None]):
@@ -32,10 +35,27 @@ class Page(Screen[None]):
     OWN_DIGITS: ClassVar[bool] = False
     """Digits are answers here, and open no GPU."""
 
+    _was_focused: Widget | None = None
+
     @property
     def cockpit(self) -> CockpitApp:
         """The app, by its own type."""
         return cast("CockpitApp", self.app)
+
+    def draw(self, view: View) -> None:
+        """This View, or the line that says that the terminal is too small for it."""
+        width, height = self.app.size
+        too_small = width < LEAST_SIZE[0] or height < LEAST_SIZE[1]
+        if too_small and not self.has_class("small"):
+            self._was_focused = self.focused  # hiding the panes takes it away
+        elif not too_small and self.has_class("small") and self.focused is None:
+            self.call_after_refresh(self.set_focus, self._was_focused)
+        self.set_class(too_small, "small")
+        if too_small:
+            need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
+            self.query_one("#title", FixedLines).show_lines([((need[:width], "warn"),)])
+        else:
+            self.show(view)
 
     def show(self, view: View) -> None:
         """Draw this View. Called for each tick and whenever the page comes to the front."""
@@ -45,7 +65,7 @@ class Page(Screen[None]):
         """Draw the current View again: something of the page's own has changed."""
         view = self.cockpit.view
         if view is not None and self in self.app.screen_stack:
-            self.show(view)
+            self.draw(view)
 
     def flow_subject(self) -> FlowSubject:
         """What ``!`` is about here; by itself a page is about the whole machine."""

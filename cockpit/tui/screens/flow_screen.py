@@ -114,6 +114,13 @@ class FlowScreen(Page):
 
     # -- drawing
 
+    def draw(self, view: View) -> None:
+        """What comes while the terminal is too small is not seen: it cannot be confirmed."""
+        super().draw(view)
+        if self.has_class("small"):
+            self._drawn, self._end_seen = self._drawn[:2], False
+            self.query("#found, #choices, #field").set(display=False)
+
     def show(self, view: View) -> None:
         """Draws what is new; a tick alone changes nothing here."""
         talk = self.talk

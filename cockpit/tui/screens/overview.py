@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widget import Widget
 
 from cockpit.model.action import Target
 from cockpit.model.finding import Finding
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 FEW_GPUS = 2
 """Up to so many GPUs have all their traces at once; more show one value of each."""
-LEAST_SIZE = (40, 10)
 """Columns and lines below which nothing can be told from one another."""
 TRACED: tuple[Metric, ...] = ("util", "vram", "power", "temp")
 
@@ -120,7 +118,6 @@ class OverviewScreen(Page):
         self._tags: dict[Hashable, Target] = {}
         self._order: tuple[Hashable, ...] = ()
         self._heights: OverviewLayout | None = None
-        self._was_focused: Widget | None = None
         self._trouble: Alert | None = None
         self._table: Table[Seen] | None = None
 
@@ -150,10 +147,6 @@ class OverviewScreen(Page):
     def show(self, view: View) -> None:
         """All panes for this View."""
         width, height = self.app.size
-        if self._is_too_small(width, height):
-            need = f" too small: needs {LEAST_SIZE[0]}x{LEAST_SIZE[1]}"
-            self._fixed["title"].show_lines([((need[:width], "warn"),)])
-            return
         self.set_class(view.trouble is not None, "stale")
         gpus = view.snapshot.gpus
         metrics = TRACED if len(gpus) <= FEW_GPUS else (self._metric,)
@@ -179,16 +172,6 @@ class OverviewScreen(Page):
     def say(self, sentence: str) -> None:
         """Why there is nothing to show yet; the next View takes its place."""
         self._fixed["alerts"].show_lines([((f" ! {sentence}", "error"),)])
-
-    def _is_too_small(self, width: int, height: int) -> bool:
-        """Then nothing but the title is there; the focus, which is lost by that, comes back."""
-        too_small = width < LEAST_SIZE[0] or height < LEAST_SIZE[1]
-        if too_small and not self.has_class("small"):
-            self._was_focused = self.focused
-        elif not too_small and self.has_class("small") and self.focused is None:
-            self.call_after_refresh(self.set_focus, self._was_focused)
-        self.set_class(too_small, "small")
-        return too_small
 
     def _resize_panes(self, layout: OverviewLayout) -> None:
         if layout == self._heights:
@@ -235,8 +218,9 @@ class OverviewScreen(Page):
             snapshot_remarks(snapshot),
             view.interval_s,
         )
-        self._gpus.header = rows[0].line if rows else None
-        self._gpus.show(rows[1:])
+        headed = bool(rows) and rows[0].key == ("gpus", "header", 0)
+        self._gpus.header = rows[0].line if headed else None
+        self._gpus.show(rows[headed:])
 
     def _show_traces(
         self, view: View, width: int, layout: OverviewLayout, metrics: Sequence[Metric]
@@ -268,7 +252,8 @@ class OverviewScreen(Page):
         ]
         self._trouble = rest[0] if rest else None
         key = self.key_of("app.troubleshoot")
-        what = "no GPU" if error is not None and error.code == "no_devices" else "no driver"
+        works = error is not None and error.code in ("no_devices", "no_such_gpu")
+        what = "no GPU" if works else "no driver"
         words = f"{what}: {key} leads through it" if key else what
         return alert_line([Alert("error", words), *rest], width, view.glyphs)
 
