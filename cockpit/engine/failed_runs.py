@@ -33,7 +33,7 @@ class Failed(NamedTuple):
     words: str
 
 
-def failed_runs(state: str, flow: FlowId) -> list[Failed]:
+def failed_runs(state: str, flow: FlowId | None) -> list[Failed]:
     """Of the last day; those that failed of what the flow is about first, the newest first."""
     runs = run_record.list_runs(state)
     failed = [one for one in runs if one.exit is not None and one.exit.status != 0]

@@ -36,7 +36,7 @@ from cockpit.engine.flow_subject import (
     with_place,
 )
 from cockpit.engine.machine import Machine, Say
-from cockpit.engine.run_commands import from_process, from_record, typed
+from cockpit.engine.run_commands import command_of
 from cockpit.engine.run_looks import measure, step_times
 from cockpit.engine.variable_words import where_set
 from cockpit.errors import CockpitError, TargetGoneError
@@ -168,6 +168,12 @@ class Facts:
             return None
         options = tuple((one.record.meta.id, run_words(one)) for one in runs)
         return "run", "Which run?", (*options, ("", "none of these"))
+
+    def failures(self, request: FlowRequest) -> tuple[str, ...]:
+        """The runs that failed lately, in words, where nothing says yet what it is about."""
+        if self._folder is None or request.has_subject:
+            return ()
+        return tuple(run_words(one) for one in failed_runs(str(self._folder), request.flow))
 
     # -- looking
 
@@ -317,34 +323,12 @@ class Facts:
         return replace(before, step_times_s=step_times(directory, FEWEST))
 
     def _find_command(self, request: FlowRequest, run: Run | None) -> RunCommand | None:
-        found = self._command_of(request)
+        if not self._live:
+            return None
+        found = command_of(request, self._record(request.run))
         if found is None or run is None or run.torch_version is None:
             return found
         return replace(found, torch_version=run.torch_version)
-
-    def _command_of(self, request: FlowRequest) -> RunCommand | None:
-        if not self._live:
-            return None
-        record = self._record(request.run)
-        try:
-            if record is not None:
-                return from_record(record.directory)
-            if request.command:
-                return self._typed(request)
-            if request.pid is not None:
-                return from_process(request.pid, request.start_ticks)
-        except CockpitError:
-            return None
-        return None
-
-    def _typed(self, request: FlowRequest) -> RunCommand:
-        """The user's words; where the process lives as well, it has to be ended before."""
-        found = typed(request.command, request.cwd or os.getcwd())
-        if not is_alive(request):
-            return found
-        assert request.pid is not None
-        ticks = run_record.start_ticks(request.pid)
-        return replace(found, pid=request.pid, start_ticks=ticks)
 
     def _examine(self, request: FlowRequest, say: Say) -> Checkup | None:
         """With the run's own interpreter, where it is known."""

@@ -13,6 +13,8 @@ from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean, sentence
 
 HARMLESS = frozenset({"benign", "recovered"})
+MOST_TOLD = 3
+"""Of the runs that failed: the choice of the run shows them all."""
 SURE = 0.8
 """Confidence from which a log's finding counts more than the flow that was asked for."""
 _NAMES: dict[FlowId, str] = {
@@ -70,7 +72,9 @@ def seen(known: Known) -> Found:
 def failed(runs: Sequence[str]) -> Iterator[Found]:
     """Kept runs that failed: one of them may be what is wrong."""
     if runs:
-        words = f"Lately failed: {'; '.join(runs)}. Say what it was, and choose the run then."
+        more = f"; and {len(runs) - MOST_TOLD} more" if len(runs) > MOST_TOLD else ""
+        told = "; ".join(runs[:MOST_TOLD])
+        words = f"Lately failed: {told}{more}. Say what it was, and choose the run then."
         yield Found(mark="note", what="Failed runs?", sentence=words)
 
 

@@ -8,7 +8,6 @@ every answer moves the same few fields; what can stand alone does (flow_facts, _
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from cockpit.engine import remedies
 from cockpit.engine.flow_offers import Ready
 from cockpit.engine.flow_report import markdown
 from cockpit.engine.flow_store import Journalled
-from cockpit.engine.flow_subject import failed_runs, run_words
 from cockpit.engine.flow_tools import Tools
 from cockpit.engine.machine import Say
 from cockpit.errors import CockpitError, RefusedError, UsageError
@@ -47,7 +45,6 @@ from cockpit.model.flow import (
 from cockpit.model.remedy import Outcome, Preview
 from cockpit.model.snapshot import Snapshot
 from cockpit.model.text import clean
-from cockpit.paths import state_directory
 
 WHAT_IS_WRONG = "What is wrong?"
 Row = TypeVar("Row")
@@ -322,16 +319,9 @@ class FlowSession:
     def _ask_what(self, known: Known) -> FlowState:
         """No flow was named, and nothing tells which it is."""
         options = tuple((one.id, one.title) for one in FLOWS.values())
-        found = (opening.seen(known), *opening.failed(self._failed_runs()))
+        found = (opening.seen(known), *opening.failed(self.tools.facts.failures(self.request)))
         self._state = _asking("flow", WHAT_IS_WRONG, options, State(found=found))
         return self._shown()
-
-    def _failed_runs(self) -> list[str]:
-        """In words. Of a demo or a recording there are none."""
-        folder = state_directory(os.environ) if self.tools.machine.source == "live" else None
-        if folder is None or self.request.has_subject:
-            return []
-        return [run_words(one) for one in failed_runs(str(folder))]
 
     def _go_on(self, say: Say) -> FlowState:
         """Ask what only the user knows, before the machine is asked for seconds; else look."""

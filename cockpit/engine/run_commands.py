@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from cockpit import procfs
 from cockpit.act.command_words import NotUnderstoodError, find_program
 from cockpit.act.identity import Subject, all_stats, look
 from cockpit.act.job import Family
 from cockpit.act.relaunch_plan import MARK
 from cockpit.act.run_python import python_of
+from cockpit.attach import run_record
 from cockpit.attach import target as targets
 from cockpit.attach.launch import name_of
 from cockpit.attach.run_environment import BOOTSTRAP, DIRECTORY
-from cockpit.attach.run_record import Meta, interpreter, load_run
+from cockpit.attach.run_record import Meta, RunRecord, interpreter, load_run
 from cockpit.collect.owners import container_of, slurm_of
+from cockpit.engine.flow_subject import is_alive
 from cockpit.errors import CockpitError, RefusedError, TargetGoneError
+from cockpit.model.flow import FlowRequest
 from cockpit.model.run_command import RunCommand
 from cockpit.model.secret import HIDDEN
 from cockpit.paths import state_directory
@@ -29,6 +34,29 @@ from cockpit.procfs import Gap
 _PROC = "/proc"
 COMMAND_LIMIT = 1 << 20
 _RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+def command_of(request: FlowRequest, record: RunRecord | None) -> RunCommand | None:
+    """Of the kept run, else as the user has typed it, else of the process; None: not known."""
+    try:
+        if record is not None:
+            return from_record(record.directory)
+        if request.command:
+            return _typed_for(request)
+        if request.pid is not None:
+            return from_process(request.pid, request.start_ticks)
+    except CockpitError:
+        return None
+    return None
+
+
+def _typed_for(request: FlowRequest) -> RunCommand:
+    """The user's words; where the process lives as well, it has to be ended before."""
+    found = typed(request.command, request.cwd or os.getcwd())
+    if not is_alive(request):
+        return found
+    assert request.pid is not None
+    return replace(found, pid=request.pid, start_ticks=run_record.start_ticks(request.pid))
 
 
 def from_record(directory: str) -> RunCommand:

@@ -53,7 +53,7 @@ def test_the_first_question_names_the_failed_runs_and_can_be_left(fix: Start, ra
     walk = fix("h200")
     said = " ".join(walk.prompt().split())
     assert "Failed runs? Lately failed: " in said
-    assert "-c raise SystemExit(3) (status 3)." in said
+    assert "-c raise SystemExit(3) (status 3)" in said
     assert walk.end(walk.number("leave")) == 1
     assert "Left; nothing was changed." in walk.said
 
