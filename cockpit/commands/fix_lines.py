@@ -85,8 +85,9 @@ def aside_lines(prompt: Choose) -> Iterator[str]:
     told = [one for one in prompt.options if is_told(one)]
     if refused:
         yield "\nNot possible now:"
-        for one in refused:
-            yield from wrapped(f"  - {one.title}: {one.refusal}", indent="    ")
+        for why in dict.fromkeys(one.refusal for one in refused):  # one reason may stop several
+            titles = "; ".join(one.title for one in refused if one.refusal == why)
+            yield from wrapped(f"  - {titles}: {why}", indent="    ")
     if told:
         yield "\nBy hand (the cockpit cannot do these):"
         for one in told:

@@ -14,7 +14,7 @@ from cockpit.engine.protocol import AskKillPlan, RunKill
 from cockpit.errors import CockpitError, UsageError
 from cockpit.model import kill_words
 from cockpit.model.action import KillPlan, KillRequest, KillResult, PlannedTarget, Target
-from cockpit.model.text import clean, size
+from cockpit.model.text import clean, shortened, size
 from cockpit.settings import Settings
 
 WORST_FIRST = (4, 5, 1, 0)
@@ -161,7 +161,7 @@ def _offer(left: tuple[int, ...]) -> str:
 
 def _print_plan(plan: KillPlan) -> None:
     for one in plan.targets:
-        user, command = clean(one.user or "?"), clean(one.command)[:120]
+        user, command = clean(one.user or "?"), shortened(clean(one.command), 120)
         tell(f"  {one.pid}  {user}  {size(one.vram_bytes)}  {one.role}  {command}")
         if one.refusal is not None:
             tell(f"    not possible: {clean(one.refusal_sentence or one.refusal)}")

@@ -12,7 +12,7 @@ from cockpit.errors import UsageError
 from cockpit.model.gap_words import gap_words
 from cockpit.model.process import Process
 from cockpit.model.snapshot import Snapshot
-from cockpit.model.text import age, clean, clean_command, gpus, size
+from cockpit.model.text import age, clean, clean_command, gpus, shortened, size
 from cockpit.model.time import moment, seconds_since
 from cockpit.settings import Settings
 
@@ -86,7 +86,7 @@ def _columns(now: float | None) -> tuple[Column[Process], ...]:
         Column("CPU%", lambda p: "–" if p.cpu_pct is None else f"{p.cpu_pct:.0f}", right=True),
         Column("AGE", lambda p: _age(p, now), right=True),
         Column("MARK", lambda p: "stray" if p.stray else "" if p.visible else "hidden"),
-        Column("COMMAND", lambda p: clean_command(p.command, p.name)[:200]),
+        Column("COMMAND", lambda p: shortened(clean_command(p.command, p.name), 200)),
     )
 
 

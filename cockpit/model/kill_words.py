@@ -39,7 +39,10 @@ def losses(
         return ("Stopped processes keep their GPU memory; other ranks wait and may time out.",)
     if signal.startswith("USR"):
         return (f"A process without a handler for SIG{signal} ends.",)
-    found = ["What was computed since the last checkpoint."]
+    notebooks = sum("ipykernel" in target.command for target in sent)
+    found = ["What was computed since the last checkpoint."] if notebooks < len(sent) else []
+    if notebooks:
+        found.append("The variables of the notebook; the file of the notebook stays.")
     if signal == "KILL":
         found.append("No clean-up: half-written files and /dev/shm segments may stay behind.")
     return (*found, *_ranks_left(sent, rows), *_slurm(sent, rows))
@@ -66,7 +69,7 @@ def _slurm(sent: Sequence[PlannedTarget], rows: Mapping[int, JobPart]) -> list[s
 
 
 LAUNCHER_FIRST = "launcher of the job: goes first"
-READONLY = "this cockpit was started with --readonly: it signals nothing"
+READONLY = "--readonly: nothing is signalled; without it: cockpit kill PID"
 
 
 def ignores(signal: str) -> str:

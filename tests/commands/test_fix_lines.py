@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cockpit.commands import fix_lines
-from cockpit.model.flow import Done
-from cockpit.model.remedy import Compared
+from cockpit.model.flow import Choose, Done
+from cockpit.model.remedy import Compared, Preview
 
 FIGURES = ("measured on: cuda", "step: 412.7 ms", "flash_fwd_kernel  41.0  32")
 
@@ -46,3 +46,11 @@ def test_a_path_that_is_told_already_is_not_told_twice() -> None:
 
 def test_a_path_from_outside_reaches_no_terminal_raw() -> None:
     assert "\x1b" not in "".join(said(path="/tmp/\x1b[2J"))
+
+
+def test_a_reason_that_stops_several_fixes_is_told_once() -> None:
+    made: dict[str, Any] = {"form": "operation", "lines": ("x",), "risk": "confirm"}
+    made |= {"loses": "", "verify": "", "refusal": "gdb is too old."}
+    options = tuple(Preview(title=f"look inside {n}", **made) for n in (7, 8))
+    said = list(fix_lines.aside_lines(Choose(options=options)))
+    assert said[1:] == ["  - look inside 7; look inside 8: gdb is too old."]

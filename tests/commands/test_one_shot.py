@@ -313,10 +313,11 @@ def test_readonly_refuses_with_4(simbox: Simbox) -> None:
         """
 one = next(p for p in holders() if p["stray"])
 done = cockpit("--readonly", "kill", str(one["pid"]), "--yes")
-print(json.dumps({"rc": done.returncode, "there": alive(one["pid"])}))
+print(json.dumps({"rc": done.returncode, "there": alive(one["pid"]), "err": done.stderr}))
 """,
     )
-    assert result == {"rc": 4, "there": True}
+    assert (result["rc"], result["there"]) == (4, True)
+    assert "--readonly: nothing is signalled; without it: cockpit kill PID" in str(result["err"])
 
 
 def test_version_names_the_distribution(simbox: Simbox) -> None:

@@ -720,6 +720,17 @@ async def test_every_page_says_that_a_terminal_is_too_small(key):
         assert play.text.splitlines()[-1] == before.splitlines()[-1]
 
 
+async def test_more_is_offered_only_while_more_follows():
+    async with stage("throttle", (80, 24)) as play:
+        await play.tick(2)
+        await play.pilot.press("3")
+        await play.tick()
+        assert "PgDn more" in play.text
+        await play.pilot.press("G")
+        await play.tick()
+        assert "PgDn more" not in play.text
+
+
 @pytest.mark.parametrize("away", ["tab", "click"])
 async def test_a_filter_that_was_left_does_not_lie_over_the_keys(away):
     async with stage("stray", (100, 30)) as play:

@@ -196,7 +196,7 @@ CAUSES: dict[str, Cause] = {
     # ── kernel-fault
     "index_out_of_range": _fault(
         "An index, token id or position is outside its table",
-        "It is negative, or not below the size of what it indexes.",
+        "The index is negative, or not below the size of what it indexes.",
     ),
     "label_out_of_range": _fault(
         "A target is outside the classes",

@@ -28,7 +28,7 @@ _SANITIZER = Row(
 _RESTART = Row(
     "command",
     "Restart the process or the notebook's kernel",
-    "restart the process",
+    "end it, and start it again",
     "the CUDA context is lost after such an error",
     risk="confirm",
     loses="variables, and progress since the last checkpoint",

@@ -18,13 +18,13 @@ _FEW = 3
 _GOOD = frozenset({"freed", "ended", "signalled"})
 
 MEANINGS: dict[str, str] = {
-    "TERM": "asks it to end; it may clean up first",
+    "TERM": "a request to end, with time to clean up",
     "INT": "as ctrl+c: Python raises KeyboardInterrupt",
-    "HUP": "as if its terminal went away",
+    "HUP": "as if the terminal went away",
     "QUIT": "ends with a core dump",
-    "KILL": "ends it at once; it cannot clean up",
-    "STOP": "holds it; its GPU memory stays",
-    "CONT": "lets it go on",
+    "KILL": "an end at once, without a clean-up",
+    "STOP": "a pause; the GPU memory stays",
+    "CONT": "the end of a pause",
     "USR1": "whatever the program does with it (Slurm: often a checkpoint)",
     "USR2": "whatever the program does with it",
 }

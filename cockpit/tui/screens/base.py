@@ -136,7 +136,8 @@ class SubPage(Page):
         page.show(rows)
         self.query_one("#title", FixedLines).show_lines([title])
         self.set_class(view.trouble is not None, "stale")
-        is_read = not page.has_cursor and len(page.rows) + (header is not None) > self.room(view)
+        below = len(page.rows) - page.top + (header is not None) - self.room(view)
+        is_read = not page.has_cursor and below > 0
         more: tuple[Hint, ...] = (("PgDn", "more"),) if is_read else ()
         foot = [*self._why_not_live(view), self.key_line(view, more=more)]
         footer = self.query_one("#footer", FixedLines)
