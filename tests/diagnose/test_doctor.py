@@ -743,7 +743,7 @@ def test_the_python_that_was_examined_is_known_by_each_of_its_paths() -> None:
         return judge(with_(**changes)).subject.environments
 
     assert environments() == ("/venv",)
-    folder = "/root/.pyenv/versions/3.11.7/lib/python3.11/site-packages/torch"
-    shim = {"job__python": "/root/.pyenv/shims/python", "interpreter__torch_folder": folder}
-    assert environments(**shim) == ("/root/.pyenv", "/venv", "/root/.pyenv/versions/3.11.7")
+    folder = "/home/u/.pyenv/versions/3.11.7/lib/python3.11/site-packages/torch"
+    shim = {"job__python": "/home/u/.pyenv/shims/python", "interpreter__torch_folder": folder}
+    assert environments(**shim) == ("/home/u/.pyenv", "/venv", "/home/u/.pyenv/versions/3.11.7")
     assert environments(job__python=None, interpreter=None) == ()
