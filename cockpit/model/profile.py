@@ -46,16 +46,18 @@ class StepProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """``A step takes 412.7 ms; 98 % of that it waits for data.``"""
+        """``A step takes 412.7 ms; 90% of that it waits for data``, and what the GPU computes."""
         where = "" if self.measured_on == "cuda" else ", computed on the CPU"
         if self.step_ms is None:
             return f"{self.steps} steps were recorded{where}."
         waits = f"; {self.data_share:.0%} of that it waits for data"
-        return f"A step takes {self.step_ms:.1f} ms{where}{waits}."
+        busy = self.device_busy_ms
+        computes = "" if busy is None else f", and the GPU computes {busy / self.step_ms:.0%} of it"
+        return f"A step takes {self.step_ms:.1f} ms{where}{waits}{computes}."
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """``waits for data: 300.1 ms (73 %)`` and so on, for what is known."""
+        """``waits for data: 300.1 ms (73%)`` and so on, for what is known."""
         told = [] if self.step_ms is None else [f"a step: {self.step_ms:.1f} ms"]
         for name, words in _PARTS:
             value: float | None = getattr(self, name)

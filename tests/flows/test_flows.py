@@ -17,6 +17,7 @@ from cockpit.model.finding import Finding, Fix
 from cockpit.model.flow import FLOW_IDS, Done, FlowRequest
 from cockpit.model.gpu import Driver, DriverError
 from cockpit.model.memory import Stacks, ThreadStack
+from cockpit.model.profile import StepProfile
 from cockpit.model.remedy import UndoRecord
 from tests.flows.known import GIB, command, finding, known, process, run, stray
 
@@ -371,6 +372,23 @@ def test_a_starved_run_gets_workers() -> None:
         process(1), findings=(live,), request=FlowRequest(pid=1, flow="slow"), command=command()
     )
     assert offered("slow", facts)[0].values["change"] == ("workers", "15")
+
+
+def test_a_profile_that_waits_for_data_leads_to_workers() -> None:
+    profile = StepProfile(
+        steps=10, measured_on="cuda", step_ms=200.0, data_wait_ms=180.0, device_busy_ms=16.0
+    )
+    taken = Done(title="t", lines=(), ok=True, verified=None, sentence="", profile=profile)
+    request = FlowRequest(pid=1, flow="slow")
+    facts = known(process(1), request=request, command=command(), done=(taken,))
+    assert offered("slow", facts)[0].values["change"] == ("workers", "15")
+    assert "end the whole job of" in titles("slow", facts)[-1]
+    assert profile.sentence == (
+        "A step takes 200.0 ms; 90% of that it waits for data, and the GPU computes 8% of it."
+    )
+    busy = msgspec.structs.replace(profile, data_wait_ms=2.0)
+    healthy = dataclasses.replace(facts, done=(msgspec.structs.replace(taken, profile=busy),))
+    assert titles("slow", healthy) == []
 
 
 def test_a_healthy_run_gets_no_change() -> None:
