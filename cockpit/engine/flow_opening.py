@@ -71,11 +71,12 @@ def seen(known: Known) -> Found:
 
 def failed(runs: Sequence[str]) -> Iterator[Found]:
     """Kept runs that failed: one of them may be what is wrong."""
+    for run in runs[:MOST_TOLD]:
+        yield Found(mark="note", what="Failed lately", sentence=f"{run}.")
     if runs:
-        more = f"; and {len(runs) - MOST_TOLD} more" if len(runs) > MOST_TOLD else ""
-        told = "; ".join(runs[:MOST_TOLD])
-        words = f"Lately failed: {told}{more}. Say what it was, and choose the run then."
-        yield Found(mark="note", what="Failed runs?", sentence=words)
+        more = f"{len(runs) - MOST_TOLD} more. " if len(runs) > MOST_TOLD else ""
+        words = f"{more}Say what it was; then the run can be chosen."
+        yield Found(mark="note", what="Is it one of these?", sentence=words)
 
 
 def is_harmless(known: Known) -> bool:

@@ -52,8 +52,9 @@ def test_the_first_question_names_the_failed_runs_and_can_be_left(fix: Start, ra
     ran(sys.executable, "-c", "raise SystemExit(3)")
     walk = fix("h200")
     said = " ".join(walk.prompt().split())
-    assert "Failed runs? Lately failed: " in said
-    assert "-c raise SystemExit(3) (status 3)" in said
+    assert "- Failed lately " in said
+    assert "-c raise SystemExit(3) (status 3): It ended with status 3, and its output" in said
+    assert "Is it one of these? Say what it was; then the run can be chosen." in said
     assert walk.end(walk.number("leave")) == 1
     assert "Left; nothing was changed." in walk.said
 
